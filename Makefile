@@ -1,0 +1,62 @@
+# Two commands matter: `make run` and `make test`. Both make `.venv` first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATA ?= $(HOME)/.local/share/llmgw/demo
+
+.PHONY: setup run test check format lint types contracts unit bench soak proto snapshots reference clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "llmgw needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: say make PYTHON=python3.12" % v)'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "the venv module of $(PYTHON) is missing: install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup
+	$(BIN)/llmgw demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+
+check: lint types contracts
+	$(MAKE) test
+
+bench: setup
+	$(BIN)/python -m tests.bench.run
+
+soak: setup
+	LLMGW_SOAK=1 $(BIN)/python -m pytest -m "promise or acceptance"
+
+proto: setup
+	$(BIN)/python proto/generate.py
+
+snapshots: setup
+	$(BIN)/python -m pytest tests/console --snapshot-update
+
+reference: setup
+	$(BIN)/python -m llmgw.web.openapi --write
+	$(BIN)/python -m llmgw.cli.reference --write
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,154 @@
+"""The catalog's vocabulary: what an operator wants served. A model that left `check_model` is whole and consistent."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from llmgw.core.errors import InvalidInput
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+ENGINES = ("llamacpp", "sim")
+"""Engines this version can start. One file each in `agent/engines/`."""
+
+MIN_CONTEXT = 256
+MAX_CONTEXT = 16 * 1024 * 1024
+MAX_SLOTS = 64
+MAX_REPLICAS = 256
+MAX_TP = 64
+DEFAULT_CONTEXT = 4096
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many replicas are kept."""
+
+    min: int = 1
+    """Replicas kept at all times."""
+    max: int = 1
+    """Replicas never exceeded, restarts one by one excepted."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to run the model; profiles are tried from the highest priority down."""
+
+    name: str
+    engine: str
+    gpu_class: str | None = None
+    """Slug of the card it needs (`h100-80g`); none runs on CPU and memory alone."""
+    tp: int = 1
+    """Cards of one node that one replica spans."""
+    priority: int = 1
+    args: tuple[str, ...] = ()
+    """Further engine flags, checked by the engine's own rules."""
+    env: dict[str, str] = {}
+    min_memory_gb: float = 0.0
+    """Node memory in GB (10**9 bytes) the replica needs at least, if more than the estimate."""
+    slots: int = 4
+    """Requests the engine works on at once."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A catalog entry as the operator wrote it."""
+
+    name: str
+    source: str
+    """`hf:org/repo@rev`, `https://…`, `pypi:PKG==VER/PATH`, `file:/…`, `sim:`."""
+    aliases: tuple[str, ...] = ()
+    context_length: int | None = None
+    """Tokens a request may span; none takes the model's trained context, DEFAULT_CONTEXT at most."""
+    max_output: int | None = None
+    """Longest answer in tokens; none follows the context."""
+    scaling: Scaling = Scaling()
+    profiles: tuple[Profile, ...] = ()
+    stopped: bool = False
+    """Kept in the catalog, with no replica."""
+
+    @property
+    def wanted_replicas(self) -> int:
+        """Replicas the reconciler keeps up."""
+        return 0 if self.stopped else self.scaling.min
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a client may use, the model's own first."""
+        return (self.name, *self.aliases)
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the weights say of themselves (GGUF header, `config.json`); zero or none is "not said"."""
+
+    weights_bytes: int = 0
+    """Sum of the files an engine loads."""
+    trained_context: int = 0
+    """Tokens the model was trained to span."""
+    kv_bytes_per_token: int = 0
+    """Key and value cache of one token over all layers, at 16 bits."""
+    architecture: str = ""
+    parameters: int = 0
+    layers: int = 0
+    attention_heads: int = 0
+    kv_heads: int = 0
+    embedding_length: int = 0
+    vocabulary: int = 0
+    quantization: str = ""
+    sliding_window: int = 0
+    """Tokens the windowed layers look back; 0 where no layer is known to be windowed."""
+    sliding_kv_bytes_per_token: int = 0
+    """Part of `kv_bytes_per_token` that belongs to windowed layers."""
+
+
+def model_from(raw: Mapping[str, Any], *, where: str = "") -> Model:
+    """A checked model from a parsed YAML or JSON mapping; raises InvalidInput naming the field."""
+    try:
+        model = msgspec.convert(raw, Model)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error), field=where or None) from error
+    check_model(model)
+    return model
+
+
+def check_model(model: Model) -> None:
+    """Raise InvalidInput for the first rule the model breaks."""
+    for i, name in enumerate(model.names):
+        check_name(name, field="name" if i == 0 else f"aliases[{i - 1}]")
+    if len(set(model.names)) != len(model.names):
+        raise InvalidInput("a name is listed twice", field="aliases")
+    _check_range(model.scaling.min, 0, MAX_REPLICAS, "scaling.min")
+    _check_range(model.scaling.max, max(1, model.scaling.min), MAX_REPLICAS, "scaling.max")
+    if model.context_length is not None:
+        _check_range(model.context_length, MIN_CONTEXT, MAX_CONTEXT, "context_length")
+    if model.max_output is not None:
+        _check_range(model.max_output, 1, model.context_length or MAX_CONTEXT, "max_output")
+    seen: set[str] = set()
+    for i, profile in enumerate(model.profiles):
+        _check_profile(profile, f"profiles[{i}]", seen)
+
+
+def check_name(name: str, *, field: str) -> None:
+    """Refuse a name that could not stand in a URL path, a file name or a terminal."""
+    if not NAME_PATTERN.fullmatch(name) or any(part in ("", ".", "..") for part in name.split("/")):
+        raise InvalidInput(
+            f"{name[:140]!r} is not a name: 1 to 128 of letters, digits and ._:/- , starting with a letter or digit",
+            field=field,
+        )
+
+
+def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
+    check_name(profile.name, field=f"{where}.name")
+    if profile.name in seen:
+        raise InvalidInput(f"two profiles are called {profile.name!r}", field=f"{where}.name")
+    seen.add(profile.name)
+    if profile.engine not in ENGINES:
+        raise InvalidInput(f"engine {profile.engine!r} is not one of {', '.join(ENGINES)}", field=f"{where}.engine")
+    _check_range(profile.tp, 1, MAX_TP, f"{where}.tp")
+    _check_range(profile.slots, 1, MAX_SLOTS, f"{where}.slots")
+    if profile.tp > 1 and profile.gpu_class is None:
+        raise InvalidInput("tp above 1 needs a gpu_class: a CPU profile runs on one node's memory", field=f"{where}.tp")
+    if not 0 <= profile.min_memory_gb < 1e6:
+        raise InvalidInput(f"{profile.min_memory_gb} is not a size in GB", field=f"{where}.min_memory_gb")
+
+
+def _check_range(value: int, low: int, high: int, field: str) -> None:
+    if not low <= value <= high:
+        raise InvalidInput(f"{value} is outside {low} to {high}", field=field)

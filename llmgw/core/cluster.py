@@ -1,0 +1,138 @@
+"""The cluster's vocabulary: what is there and what runs, as the leader last heard it from the agents."""
+
+from enum import StrEnum
+
+import msgspec
+
+GIB = 1024**3
+HEARTBEAT_S = 5.0
+"""An agent speaks at least this often."""
+SILENT_AFTER_S = 15.0
+"""Without a word for this long a node is silent: nothing new is placed there, its replicas are left alone."""
+LOST_AFTER_S = 60.0
+"""Without a word for this long a node is lost: its replicas are counted as gone and started elsewhere."""
+
+
+class ShardState(StrEnum):
+    """Life of a shard (and of its replica), in order; `failed` may follow any but `stopped`."""
+
+    PENDING = "pending"
+    FETCHING = "fetching"
+    CHECKING = "checking"
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+LIVE_STATES = frozenset(ShardState) - {ShardState.STOPPED, ShardState.FAILED}
+"""States in which a shard holds its cards and memory."""
+
+
+class NodeLink(StrEnum):
+    """How a node's agent was last heard."""
+
+    CONNECTED = "connected"
+    SILENT = "silent"
+    LOST = "lost"
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU or MIG instance."""
+
+    uuid: str
+    index: int
+    name: str
+    gpu_class: str
+    memory_total_bytes: int | None = None
+    """None where the card does not say (a MIG parent): such a card is not placeable."""
+    memory_used_bytes: int | None = None
+    compute_capability: str = ""
+    driver: str = ""
+    healthy: bool = True
+    problem: str = ""
+    """Why it is not healthy, as a sentence."""
+
+
+class EngineBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine a node can start."""
+
+    engine: str
+    version: str
+    usable: bool = True
+    why_not: str = ""
+    """What is missing, when it is not usable."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as its agent described it."""
+
+    name: str
+    link: NodeLink = NodeLink.CONNECTED
+    heard_at: float = 0.0
+    """Monotonic seconds of the leader when the agent last spoke."""
+    cordoned: bool = False
+    address: str = ""
+    """Host under which routers reach its engines."""
+    agent_version: str = ""
+    agent_pid: int = 0
+    boot_id: str = ""
+    cpus: int = 0
+    cpu_model: str = ""
+    memory_total_bytes: int = 0
+    memory_available_bytes: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    cpu_percent: float | None = None
+    load_1m: float | None = None
+    cards: tuple[Card, ...] = ()
+    engines: tuple[EngineBuild, ...] = ()
+    simulated: bool = False
+
+
+class FetchProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a download is; not a state transition."""
+
+    phase: str = ""
+    """`fetching` (mirror to node), `mirror` (the mirror itself still downloads) or `checking`."""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    """0 is unknown, and then there is no percent."""
+    at: float = 0.0
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """One running (or starting, or ended) copy of a model. One shard a replica in this version: `id` + "/0"."""
+
+    id: str
+    model: str
+    profile: str
+    engine: str
+    node: str
+    spec_hash: str
+    """Hash of all that would need a restart to change; differs from the wanted one after an edit."""
+    state: ShardState = ShardState.PENDING
+    cards: tuple[str, ...] = ()
+    """UUIDs of the cards it holds."""
+    memory_bytes: int = 0
+    """What was reserved for it on each card, or on the node for a CPU profile."""
+    endpoint: str = ""
+    """`http://host:port` once starting, with a path where replicas share a listener."""
+    pid: int = 0
+    message: str = ""
+    """Last word on it: why it failed, what it waits for."""
+    context_length: int = 0
+    slots: int = 0
+    since: float = 0.0
+    """Monotonic seconds of the leader when the state began."""
+    started_at: float = 0.0
+    """Monotonic seconds of the leader when it was ordered, or first heard of."""
+    restarts: int = 0
+    adopted: bool = False
+    progress: FetchProgress | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether it holds its cards and memory."""
+        return self.state in LIVE_STATES

@@ -1,0 +1,95 @@
+"""How much memory a model needs: weights, KV cache and engine, as figures an operator can check by hand.
+
+The estimate errs to the high side: a replica that was placed must not be killed for memory.
+"""
+
+import msgspec
+
+from llmgw.core.catalog import ModelFacts
+from llmgw.core.errors import InvalidInput
+from llmgw.core.units import size
+
+LLAMACPP_BASE_BYTES = 150_000_000
+"""A llama.cpp server before it has loaded anything, libraries included."""
+LLAMACPP_BATCH_TOKENS = 512
+"""Tokens of one computation (llama.cpp's default ubatch): its logits and activations are float32."""
+LLAMACPP_CONTEXT_STEP = 256
+"""llama.cpp rounds each context up to this many tokens."""
+SIM_BYTES = 64_000_000
+"""The sim engine's process."""
+
+
+class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory one replica takes."""
+
+    weights_bytes: int
+    kv_bytes: int
+    """Key and value cache of all slots, full."""
+    overhead_bytes: int
+    """Engine and its buffers, on each card."""
+    total_bytes: int
+    """Over all cards, or of the node for a CPU profile."""
+    per_card_bytes: int
+    """On each of `tp` cards."""
+    detail: str
+    """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
+
+
+def estimate(facts: ModelFacts, *, engine: str, context_length: int, slots: int, tp: int = 1) -> MemoryNeed:
+    """Memory of one replica whose every slot may span `context_length` tokens; raises InvalidInput."""
+    if context_length < 1 or slots < 1 or tp < 1:
+        raise InvalidInput(f"context {context_length}, slots {slots} and tp {tp} must all be at least 1")
+    if engine == "sim":
+        return _simulated(facts, context_length=context_length, slots=slots, tp=tp)
+    if engine != "llamacpp":
+        raise InvalidInput(f"there is no memory estimate for engine {engine!r}", field="engine")
+    kv = kv_cache_bytes(facts, context_length=_round_up(context_length, LLAMACPP_CONTEXT_STEP), slots=slots)
+    # The widest row a batch computes: the vocabulary's logits, or a few embedding-wide activations.
+    width = max(facts.vocabulary, 4 * facts.embedding_length)
+    overhead = LLAMACPP_BASE_BYTES + LLAMACPP_BATCH_TOKENS * width * 4
+    parts = (
+        f"weights {size(facts.weights_bytes)}",
+        f"KV {size(kv)} ({slots} × {context_length} tokens)",
+        f"engine {size(overhead)}",
+    )
+    return _need(facts.weights_bytes, kv, overhead, tp, " + ".join(parts))
+
+
+def _simulated(facts: ModelFacts, *, context_length: int, slots: int, tp: int) -> MemoryNeed:
+    """What the model it stands for would take, where its source says so; else the sim engine's process alone."""
+    kv = facts.kv_bytes_per_token * context_length * slots
+    parts = [f"sim engine {size(SIM_BYTES)}"]
+    if kv:
+        parts.insert(0, f"simulated KV {size(kv)} ({slots} × {context_length} tokens)")
+    if facts.weights_bytes:
+        parts.insert(0, f"simulated weights {size(facts.weights_bytes)}")
+    return _need(facts.weights_bytes, kv, SIM_BYTES, tp, " + ".join(parts))
+
+
+def kv_cache_bytes(facts: ModelFacts, *, context_length: int, slots: int) -> int:
+    """Key and value cache of `slots` requests of `context_length` tokens each.
+
+    Layers that attend to a sliding window keep the window and one batch, however long the request is.
+    """
+    sliding = facts.sliding_kv_bytes_per_token if facts.sliding_window else 0
+    kept = min(context_length, facts.sliding_window + LLAMACPP_BATCH_TOKENS)
+    return slots * ((facts.kv_bytes_per_token - sliding) * context_length + sliding * kept)
+
+
+def _need(weights: int, kv: int, overhead: int, tp: int, detail: str) -> MemoryNeed:
+    per_card = -(-weights // tp) + -(-kv // tp) + overhead
+    total = weights + kv + overhead * tp
+    if tp > 1:
+        detail += f", on {tp} cards {size(per_card)} each"
+    return MemoryNeed(
+        weights_bytes=weights,
+        kv_bytes=kv,
+        overhead_bytes=overhead,
+        total_bytes=total,
+        per_card_bytes=per_card,
+        detail=detail,
+    )
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

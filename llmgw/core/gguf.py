@@ -1,0 +1,328 @@
+"""Reads the header of a GGUF file. Nothing is allocated for a figure the file merely claims.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little endian. Every count and
+length is held against a cap, what is read against `MAX_HEADER_BYTES`, and every tensor against the file's size.
+"""
+
+import struct
+from typing import Protocol
+
+import msgspec
+
+from llmgw.core.catalog import ModelFacts
+from llmgw.core.errors import InvalidInput
+from llmgw.core.ggml_types import FILE_TYPES, TENSOR_TYPES
+
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+"""Published headers stay under 20 MiB: a vocabulary of 256,000 tokens with its merges."""
+MAX_ENTRIES = 65_536
+MAX_TENSORS = 262_144
+MAX_KEY_BYTES = 65_535
+MAX_STRING_BYTES = 4 * 1024 * 1024
+MAX_KEPT_STRING_BYTES = 256
+"""Longer strings (chat templates) are stepped over."""
+MAX_ARRAY = 2_097_152
+MAX_KEPT_ARRAY = 4096
+"""Longer arrays (tokens, scores) are stepped over; per-layer figures stay below."""
+MAX_KEPT_ITEMS = 65_536
+"""Items of all kept arrays together; further arrays are stepped over."""
+MAX_TENSOR_NAME_BYTES = 1024
+MAX_DIMENSIONS = 8
+MAX_ALIGNMENT = 1024 * 1024
+MAX_ELEMENTS = 1 << 53
+MAX_LAYERS = 4096
+_DEFAULT_ALIGNMENT = 32
+_READ_BYTES = 256 * 1024
+
+_STRING, _ARRAY = 8, 9
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_SIZES = {kind: struct.calcsize(code) for kind, code in _SCALARS.items()}
+_WINDOW_PERIODS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
+"""Every n-th layer attends to everything, the others to a window: llama.cpp's own rule where the header is silent."""
+
+Scalar = int | float | bool | str
+Value = Scalar | tuple[Scalar, ...]
+
+
+class Reader(Protocol):
+    """What a header is read from: an open binary file, or bytes in an io.BytesIO."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes, empty at the end."""
+        ...
+
+
+class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GGUF file says of its model."""
+
+    version: int
+    metadata: dict[str, Value]
+    """Scalars, short strings and short numeric arrays; the rest is stepped over."""
+    array_lengths: dict[str, int]
+    """Lengths of all arrays, kept or not."""
+    tensors: int
+    parameters: int
+    """Sum of all tensors' elements."""
+    tensor_bytes: int
+    """Sum of the tensors whose type is known."""
+    data_offset: int
+    """Where tensor data starts in the file."""
+
+    @property
+    def architecture(self) -> str:
+        """`general.architecture`."""
+        value = self.metadata.get("general.architecture", "")
+        return value if isinstance(value, str) else ""
+
+    def integer(self, key: str) -> int:
+        """`{architecture}.{key}` as a non-negative integer, 0 when absent or of another kind."""
+        return _natural(self.metadata.get(f"{self.architecture}.{key}"))
+
+    def per_layer(self, key: str, layers: int) -> tuple[int, ...]:
+        """`{architecture}.{key}` for each layer: one figure for all, or an array with one each; empty when absent."""
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        if isinstance(value, tuple):
+            return tuple(_natural(item) for item in value[:layers])
+        return (_natural(value),) * layers if _natural(value) else ()
+
+
+def read_header(stream: Reader, *, file_bytes: int | None = None) -> GgufHeader:
+    """Parse the header at the stream's position; raises InvalidInput naming what does not hold.
+
+    With `file_bytes` every tensor must lie within the file.
+    """
+    cursor = _Cursor(stream, file_bytes)
+    if cursor.take(4) != b"GGUF":
+        raise _bad("it does not start with GGUF")
+    version = cursor.number("<I")
+    if version not in (2, 3):
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        hint = "it is big-endian" if swapped in (2, 3) else "convert the model again with a current llama.cpp"
+        raise _bad(f"version {version} is not 2 or 3; {hint}")
+    tensors = cursor.count("tensors", MAX_TENSORS)
+    entries = cursor.count("metadata entries", MAX_ENTRIES)
+    metadata: dict[str, Value] = {}
+    lengths: dict[str, int] = {}
+    for _ in range(entries):
+        _read_entry(cursor, metadata, lengths)
+    return _read_tensors(cursor, version, tensors, metadata, lengths, file_bytes)
+
+
+def facts(header: GgufHeader, file_bytes: int, *, parameters: int | None = None) -> ModelFacts:
+    """What the catalog needs of a model of `file_bytes` (of all parts, with their `parameters`, when it is split)."""
+    layers = min(header.integer("block_count"), MAX_LAYERS)
+    kv_bytes, sliding = _kv_bytes(header, layers)
+    kv_heads = header.per_layer("attention.head_count_kv", layers)
+    heads = header.per_layer("attention.head_count", layers)
+    vocabulary = header.array_lengths.get("tokenizer.ggml.tokens", 0) or header.integer("vocab_size")
+    return ModelFacts(
+        weights_bytes=file_bytes,
+        trained_context=header.integer("context_length"),
+        kv_bytes_per_token=kv_bytes,
+        architecture=header.architecture,
+        parameters=header.parameters if parameters is None else parameters,
+        layers=layers,
+        attention_heads=max(heads, default=0),
+        kv_heads=max(kv_heads or heads, default=0),
+        embedding_length=header.integer("embedding_length"),
+        vocabulary=vocabulary,
+        quantization=FILE_TYPES.get(_natural(header.metadata.get("general.file_type"), absent=-1), ""),
+        sliding_window=header.integer("attention.sliding_window") if sliding else 0,
+        sliding_kv_bytes_per_token=sliding,
+    )
+
+
+def _kv_bytes(header: GgufHeader, layers: int) -> tuple[int, int]:
+    """Bytes of one token's keys and values at 16 bits: over all layers, and over the windowed ones among them."""
+    heads = header.per_layer("attention.head_count", layers)
+    if not heads:
+        return 0, 0
+    kv_heads = header.per_layer("attention.head_count_kv", layers) or heads
+    head_dim = header.integer("embedding_length") // max(1, max(heads))
+    key = header.integer("attention.key_length") or head_dim
+    value = header.integer("attention.value_length") or head_dim
+    latent = header.integer("attention.kv_lora_rank")
+    if latent and header.integer("attention.key_length_mla"):
+        # Latent attention keeps one compressed row a layer, whatever the number of heads.
+        per_layer = [2 * (latent + header.integer("rope.dimension_count"))] * layers
+    else:
+        per_layer = [2 * count * (key + value) for count in kv_heads]
+    interval = header.integer("full_attention_interval")
+    if interval > 1:
+        # The other layers are recurrent: a fixed state, no cache that grows.
+        per_layer = [size if (i + 1) % interval == 0 else 0 for i, size in enumerate(per_layer)]
+    period = _WINDOW_PERIODS.get(header.architecture, 0) if header.integer("attention.sliding_window") else 0
+    sliding = sum(size for i, size in enumerate(per_layer) if period and (i + 1) % period)
+    return sum(per_layer), sliding
+
+
+class _Cursor:
+    """Takes bytes off a stream in blocks, never more than the header may have."""
+
+    def __init__(self, stream: Reader, file_bytes: int | None) -> None:
+        self._stream = stream
+        self._buffer = b""
+        self._at = 0
+        self._before = 0  # bytes of the header ahead of the buffer
+        self.kept_items = 0
+        self._limit = min(MAX_HEADER_BYTES, MAX_HEADER_BYTES if file_bytes is None else file_bytes)
+
+    @property
+    def offset(self) -> int:
+        """Bytes taken so far."""
+        return self._before + self._at
+
+    def need(self, size: int) -> None:
+        """Have `size` bytes in the buffer, or refuse."""
+        left = len(self._buffer) - self._at
+        if left >= size:
+            return
+        if self.offset + size > self._limit:
+            raise _bad(f"its header claims more than the {self._limit} bytes there can be")
+        blocks = [self._buffer[self._at :]]
+        while left < size:
+            block = self._stream.read(max(_READ_BYTES, min(size - left, 1024 * 1024)))
+            if not block:
+                raise _bad(f"it ends within its header, after {self.offset + left} bytes")
+            blocks.append(block)
+            left += len(block)
+        self._before += self._at
+        self._at = 0
+        self._buffer = b"".join(blocks)
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes; the caller has held `size` against a cap."""
+        self.need(size)
+        start = self._at
+        self._at += size
+        return self._buffer[start : self._at]
+
+    def skip(self, size: int) -> None:
+        """Step over `size` bytes, a block at a time."""
+        if self.offset + size > self._limit:
+            raise _bad(f"its header claims more than the {self._limit} bytes there can be")
+        while size:
+            step = min(size, _READ_BYTES)
+            self.need(step)
+            self._at += step
+            size -= step
+
+    def number(self, code: str) -> int:
+        """One integer."""
+        value: int = struct.unpack(code, self.take(struct.calcsize(code)))[0]
+        return value
+
+    def count(self, what: str, most: int) -> int:
+        """A 64-bit count held against its cap."""
+        value = self.number("<Q")
+        if value > most:
+            raise _bad(f"it claims {value} {what}; at most {most} are read")
+        return value
+
+    def text(self, what: str, most: int) -> str:
+        """A string of at most `most` bytes; bytes that are not UTF-8 become marks."""
+        return self.take(self.count(f"bytes of {what}", most)).decode(errors="replace")
+
+
+def _read_entry(cursor: _Cursor, metadata: dict[str, Value], lengths: dict[str, int]) -> None:
+    key = cursor.text("a key", MAX_KEY_BYTES)
+    if key in metadata or key in lengths:
+        raise _bad(f"it has {key[:80]!r} twice")
+    kind = cursor.number("<I")
+    if kind == _STRING:
+        size = cursor.count(f"bytes in {key[:80]}", MAX_STRING_BYTES)
+        if size > MAX_KEPT_STRING_BYTES:
+            cursor.skip(size)
+        else:
+            metadata[key] = cursor.take(size).decode(errors="replace")
+    elif kind == _ARRAY:
+        _read_array(cursor, key, metadata, lengths)
+    else:
+        metadata[key] = _read_scalar(cursor, kind, key)
+
+
+def _read_scalar(cursor: _Cursor, kind: int, key: str) -> Scalar:
+    code = _SCALARS.get(kind)
+    if code is None:
+        raise _bad(f"{key[:80]!r} has the unknown type {kind}")
+    value: Scalar = struct.unpack(code, cursor.take(_SIZES[kind]))[0]
+    return value
+
+
+def _read_array(cursor: _Cursor, key: str, metadata: dict[str, Value], lengths: dict[str, int]) -> None:
+    kind = cursor.number("<I")
+    length = cursor.count(f"items in {key[:80]}", MAX_ARRAY)
+    lengths[key] = length
+    if kind == _STRING:
+        for _ in range(length):
+            cursor.skip(cursor.count(f"bytes of an item of {key[:80]}", MAX_STRING_BYTES))
+    elif kind not in _SIZES:
+        nested = "arrays within arrays are not read" if kind == _ARRAY else f"its items have the unknown type {kind}"
+        raise _bad(f"{key[:80]!r}: {nested}")
+    elif length > MAX_KEPT_ARRAY or cursor.kept_items + length > MAX_KEPT_ITEMS:
+        cursor.skip(length * _SIZES[kind])
+    else:
+        cursor.kept_items += length
+        metadata[key] = tuple(_read_scalar(cursor, kind, key) for _ in range(length))
+
+
+def _read_tensors(
+    cursor: _Cursor,
+    version: int,
+    count: int,
+    metadata: dict[str, Value],
+    lengths: dict[str, int],
+    file_bytes: int | None,
+) -> GgufHeader:
+    alignment = _natural(metadata.get("general.alignment", _DEFAULT_ALIGNMENT))
+    if not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise _bad(f"alignment {alignment} is not a power of two up to {MAX_ALIGNMENT}")
+    parameters = tensor_bytes = furthest = 0
+    for _ in range(count):
+        elements, size, offset = _read_tensor(cursor)
+        if offset % alignment:
+            raise _bad(f"a tensor starts at {offset}, which is not a multiple of {alignment}")
+        parameters += elements
+        tensor_bytes += size
+        furthest = max(furthest, offset + size)
+    data_offset = -(-cursor.offset // alignment) * alignment
+    if count and file_bytes is not None and data_offset + furthest > file_bytes:
+        raise _bad(f"a tensor reaches to byte {data_offset + furthest} of a file of {file_bytes}")
+    return GgufHeader(
+        version=version,
+        metadata=metadata,
+        array_lengths=lengths,
+        tensors=count,
+        parameters=parameters,
+        tensor_bytes=tensor_bytes,
+        data_offset=data_offset,
+    )
+
+
+def _read_tensor(cursor: _Cursor) -> tuple[int, int, int]:
+    """Elements, bytes (0 for a type this version does not know) and offset of the next tensor."""
+    name = cursor.text("a tensor's name", MAX_TENSOR_NAME_BYTES)
+    dimensions = cursor.number("<I")
+    if dimensions > MAX_DIMENSIONS:
+        raise _bad(f"tensor {name[:80]!r} claims {dimensions} dimensions")
+    elements = 1
+    for _ in range(dimensions):
+        elements *= cursor.number("<Q")
+        if elements > MAX_ELEMENTS:
+            raise _bad(f"tensor {name[:80]!r} claims more than 2**53 elements")
+    kind = cursor.number("<I")
+    offset = cursor.number("<Q")
+    block, size = TENSOR_TYPES.get(kind, (1, 0))
+    if elements % block:
+        raise _bad(f"tensor {name[:80]!r} has {elements} elements, not a multiple of its type's {block}")
+    return elements, elements // block * size, offset
+
+
+def _natural(value: object, *, absent: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return absent
+    return value
+
+
+def _bad(message: str) -> InvalidInput:
+    return InvalidInput(f"not a GGUF file llmgw can read: {message}")

@@ -1,0 +1,161 @@
+"""What travels on the feed between a control plane and its routers, both ways. msgpack, one tagged frame a message.
+
+The router knows the cluster only through these types. No engine key is among them: both sides derive a replica's key
+from the cluster secret (`llmgw.core.secrets`).
+"""
+
+import msgspec
+
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+"""A longer frame ends the connection. A frame is a 4-byte big-endian length and that many bytes of msgpack."""
+
+
+class RoutedReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """A Ready replica requests may go to."""
+
+    id: str
+    model: str
+    profile: str = ""
+    pool: str = ""
+    endpoint: str
+    """`http://host:port` or `http://host:port/r/name`, without a trailing slash."""
+    weight: float = 1.0
+    upstream_model: str = ""
+    """Name the engine answers to; empty is the model's own."""
+
+
+class RoutedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router tells clients of a model."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    context_length: int = 0
+    max_output: int = 0
+    created: int = 0
+    """Unix seconds when it entered the catalog."""
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds the router waits; `ctl config set router.timeouts.…`."""
+
+    connect: float = 5.0
+    first_byte: float = 120.0
+    inter_token: float = 120.0
+    total: float = 3600.0
+    client_stall: float = 120.0
+    queue: float = 30.0
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an API key. The key itself is nowhere; `digest` is HMAC-SHA256 under the cluster's pepper."""
+
+    id: str
+    name: str
+    models: tuple[str, ...] | None = None
+    """Names it may use; none is all."""
+    revoked: bool = False
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered request, as counted by the router. `id` makes storing it twice harmless."""
+
+    id: str
+    at: float
+    """Unix seconds when the answer ended."""
+    key_id: str
+    model: str
+    replica: str = ""
+    status: int
+    failed: bool = False
+    stream: bool = False
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
+    """Tokens were counted by the router because the engine gave no usage."""
+    first_token_ms: float | None = None
+    duration_ms: float = 0.0
+    attempts: int = 1
+
+
+# router → control plane
+
+
+class RouterHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """First frame of a router."""
+
+    pid: int
+    index: int
+    version: str
+    port: int
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True, tag="activity"):
+    """What the router did since it last spoke; sent at least every two seconds."""
+
+    requests: int = 0
+    """Requests answered since the router started."""
+    open_requests: int = 0
+    in_flight: dict[str, int] = {}
+    """Open requests by replica id; absent is none."""
+    last_used: dict[str, float] = {}
+    """Unix seconds a replica last ended a request; only what is new."""
+    want: tuple[str, ...] = ()
+    """Models asked for that have no Ready replica."""
+
+
+class UsageBatch(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):
+    """Rows to store; the router keeps them until `UsageStored` names the same `seq`."""
+
+    seq: int
+    rows: tuple[UsageRow, ...]
+
+
+class KeyAsk(msgspec.Struct, frozen=True, kw_only=True, tag="key_ask"):
+    """Whose key has this digest (hex)?"""
+
+    digest: str
+
+
+RouterMessage = RouterHello | Activity | UsageBatch | KeyAsk
+
+# control plane → router
+
+
+class Routing(msgspec.Struct, frozen=True, kw_only=True, tag="routing"):
+    """All a router needs to route. Sent whole whenever it changed, and first on every connection."""
+
+    revision: str
+    """`owner/counter`; compared only with the last one seen."""
+    models: tuple[RoutedModel, ...] = ()
+    replicas: tuple[RoutedReplica, ...] = ()
+    timeouts: Timeouts = Timeouts()
+
+
+class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="key"):
+    """Answer to `KeyAsk`: a record, nobody's key (`record` none), or `error` (the store is away: never cached)."""
+
+    digest: str
+    record: KeyRecord | None = None
+    error: str = ""
+
+
+class KeyChanged(msgspec.Struct, frozen=True, kw_only=True, tag="key_changed"):
+    """A key was changed or revoked: forget what is cached of it and ask again when it is used."""
+
+    digest: str
+
+
+class UsageStored(msgspec.Struct, frozen=True, kw_only=True, tag="usage_stored"):
+    """The batch is in the store."""
+
+    seq: int
+
+
+class DrainRouter(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
+    """Accept nothing more, finish what is open within `deadline_s`, exit 0."""
+
+    deadline_s: float
+
+
+ControlMessage = Routing | KeyAnswer | KeyChanged | UsageStored | DrainRouter

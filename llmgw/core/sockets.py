@@ -1,0 +1,58 @@
+"""Unix socket paths of any length: a path over the kernel's 108 bytes goes through its directory's descriptor."""
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+SUN_PATH_SAFE = 100
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """`path` itself, or an equal one short enough for `bind` and `connect` while the context is open."""
+    if len(os.fsencode(path)) <= SUN_PATH_SAFE:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def listen_unix(path: Path, *, backlog: int = 1024) -> socket.socket:
+    """A listening stream socket at `path`, replacing a dead one. Non-blocking, mode 0600.
+
+    The caller holds the directory's lock, so whatever socket stands at `path` has no living owner.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(f"{path} is there and is not a socket")
+        path.unlink()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with short_path(path) as name:
+            sock.bind(name)
+        path.chmod(0o600)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def connect_unix(path: Path, *, timeout_s: float) -> socket.socket:
+    """A connected blocking stream socket; raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.settimeout(timeout_s)
+        with short_path(path) as name:
+            sock.connect(name)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,154 @@
+"""Memory estimates: checked by hand, against published figures, and never below what was measured."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmgw.core.catalog import ModelFacts
+from llmgw.core.config_facts import config_facts
+from llmgw.core.errors import InvalidInput
+from llmgw.core.fit import estimate, kv_cache_bytes
+
+MIB = 1024 * 1024
+DATA = Path(os.environ.get("LLMGW_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
+PUBLISHED = DATA / "models.json"
+SMOLLM2 = ModelFacts(
+    weights_bytes=98_362_432, trained_context=8192, kv_bytes_per_token=23040, vocabulary=49152, embedding_length=576
+)
+
+
+def test_the_figures_add_up_and_are_told() -> None:
+    need = estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=4)
+    assert need.weights_bytes == 98_362_432
+    assert need.kv_bytes == 23040 * 4096 * 4
+    assert need.total_bytes == need.weights_bytes + need.kv_bytes + need.overhead_bytes == need.per_card_bytes
+    assert need.detail == "weights 98.4 MB + KV 377 MB (4 × 4096 tokens) + engine 251 MB"
+
+
+def test_cards_share_weights_and_cache_but_not_the_engine() -> None:
+    one = estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=4)
+    two = estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=4, tp=2)
+    assert two.per_card_bytes == (one.weights_bytes + one.kv_bytes) // 2 + one.overhead_bytes
+    assert two.total_bytes == one.total_bytes + one.overhead_bytes
+    assert "2 cards" in two.detail
+
+
+def test_the_sim_engine_needs_next_to_nothing() -> None:
+    need = estimate(ModelFacts(), engine="sim", context_length=1_000_000, slots=64)
+    assert need.total_bytes < 100_000_000
+    assert need.weights_bytes == need.kv_bytes == 0
+
+
+def test_a_simulated_model_takes_what_its_source_says_and_calls_it_simulated() -> None:
+    facts = ModelFacts(weights_bytes=70 * 10**9, kv_bytes_per_token=328_000)
+    need = estimate(facts, engine="sim", context_length=1000, slots=10, tp=2)
+    assert (need.weights_bytes, need.kv_bytes) == (70 * 10**9, 3_280_000_000)
+    assert need.per_card_bytes == 35 * 10**9 + 1_640_000_000 + need.overhead_bytes
+    assert need.detail.startswith("simulated weights 70 GB + simulated KV 3.28 GB (10 × 1000 tokens) + sim engine")
+
+
+def test_an_engine_without_an_estimate_is_named() -> None:
+    with pytest.raises(InvalidInput, match="vllm"):
+        estimate(SMOLLM2, engine="vllm", context_length=4096, slots=1)
+    with pytest.raises(InvalidInput, match="slots 0"):
+        estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 1 << 20), st.integers(1, 64), st.integers(0, 1 << 20), st.integers(0, 1 << 20))
+def test_more_context_or_slots_never_need_less(context: int, slots: int, full: int, sliding: int) -> None:
+    facts = ModelFacts(kv_bytes_per_token=full + sliding, sliding_window=128, sliding_kv_bytes_per_token=sliding)
+    here = kv_cache_bytes(facts, context_length=context, slots=slots)
+    assert kv_cache_bytes(facts, context_length=context + 1, slots=slots) >= here
+    assert kv_cache_bytes(facts, context_length=context, slots=slots + 1) >= here
+    assert here <= (full + sliding) * context * slots
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"num_hidden_layers": "many", "hidden_size": None, "num_attention_heads": True},
+        {"num_hidden_layers": 1 << 70, "hidden_size": -1},
+        {"text_config": [], "layer_types": "x", "quantization_config": 3},
+        {"num_hidden_layers": 2, "layer_types": [1, {}], "num_attention_heads": 4, "hidden_size": 64},
+    ],
+)
+def test_a_configuration_of_the_wrong_kinds_says_nothing(config: dict[str, object]) -> None:
+    assert config_facts(config, 7).kv_bytes_per_token == 0
+    assert config_facts(config, 7).weights_bytes == 7
+
+
+def test_a_nested_configuration_is_the_text_models() -> None:
+    text = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+    found = config_facts({"model_type": "vlm", "text_config": text, "vision_config": {"num_hidden_layers": 9}}, 0)
+    assert (found.layers, found.kv_bytes_per_token, found.architecture) == (2, 256, "vlm")
+
+
+def test_latent_attention_and_recurrent_layers_are_counted_for_what_they_keep() -> None:
+    mla = {"num_hidden_layers": 61, "num_attention_heads": 128, "hidden_size": 7168}
+    found = config_facts({**mla, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 0)
+    assert found.kv_bytes_per_token == 61 * 2 * 576
+    hybrid = {"num_hidden_layers": 4, "num_attention_heads": 4, "hidden_size": 64}
+    kinds = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+    assert config_facts({**hybrid, "layer_types": kinds}, 0).kv_bytes_per_token == 256
+
+
+def _published() -> list[dict[str, Any]]:
+    if not PUBLISHED.exists():
+        pytest.skip("the published model sizes are not here; LLMGW_TEST_DATA names the directory of models.json")
+    models: list[dict[str, Any]] = json.loads(PUBLISHED.read_text())
+    return models
+
+
+def _per_token(row: dict[str, Any]) -> float | None:
+    """KV bytes a token that a published figure amounts to, if it is one of plain KV cache at 16 bits."""
+    factor = {"B": 1, "MiB": MIB, "GiB": 1024 * MIB, "B/token": 1}.get(row["unit"])
+    what = row["what"].lower()
+    if factor is None or "left" in what or "state" in what or "process" in what or not what.startswith("kv"):
+        return None
+    if row["dtype"] not in ("f16", "fp16", "bf16"):
+        return None
+    per = 1 if row["unit"] == "B/token" else row["context"]
+    return float(row["value"] * factor / per) if per else None
+
+
+def test_kv_bytes_agree_with_published_figures() -> None:
+    checked = 0
+    for model in _published():
+        config = model["config"]
+        if "hidden_size" not in config:
+            config = {"num_attention_heads": 1, "hidden_size": 1, **config}
+        found = config_facts(config, 0)
+        for row in model["published"]:
+            figure = _per_token(row)
+            if figure is None:
+                continue
+            full_only = found.kv_bytes_per_token - found.sliding_kv_bytes_per_token
+            expected = full_only if found.sliding_window else found.kv_bytes_per_token
+            assert expected == pytest.approx(figure, rel=0.004), (model["name"], row)
+            checked += 1
+    assert checked >= 8
+
+
+def test_the_sliding_part_is_the_measured_one() -> None:
+    model = next(m for m in _published() if m["name"] == "gpt-oss-120b")
+    found = config_facts(model["config"], 0)
+    measured = {row["what"]: row["value"] for row in model["published"] if "llama_kv_cache" in row["what"]}
+    full, sliding = (value * MIB for value in measured.values())
+    assert kv_cache_bytes(found, context_length=2016, slots=1) == pytest.approx(full + sliding, rel=0.005)
+
+
+def test_the_whole_estimate_covers_a_measured_process_without_waste() -> None:
+    model = next(m for m in _published() if m["name"] == "Qwen3-4B")
+    rows = {row["what"]: row for row in model["published"]}
+    weights = next(row["value"] for what, row in rows.items() if what == "GGUF file")
+    measured = next(row["value"] * MIB for what, row in rows.items() if what.startswith("whole process"))
+    facts = ModelFacts(weights_bytes=weights, kv_bytes_per_token=147456, vocabulary=151936, embedding_length=2560)
+    need = estimate(facts, engine="llamacpp", context_length=8192, slots=4)
+    assert measured <= need.total_bytes <= 1.05 * measured
