@@ -1,0 +1,29 @@
+"""What the reconciler orders, as messages to nodes. An order goes out or does not; nothing is kept for later."""
+
+from llmgw.agents.bridge import AgentServer
+from llmgw.agents.translate import drain_shard, start_shard, stop_shard
+from llmgw.core.catalog import Profile
+from llmgw.core.cluster import Replica
+from llmgw.core.secrets import engine_key
+from llmgw.core.snapshot import CatalogEntry
+
+
+class AgentOrders:
+    """The reconciler's `Orders` over the agent port. A node gets its replicas' own keys, never the cluster secret."""
+
+    def __init__(self, server: AgentServer, *, cluster_secret: bytes) -> None:
+        self._server = server
+        self._secret = cluster_secret
+
+    def start(self, replica: Replica, entry: CatalogEntry, profile: Profile) -> bool:
+        """Run this replica; False when its node is not connected."""
+        key = engine_key(self._secret, replica.id)
+        return self._server.send(replica.node, start_shard(replica, entry, profile, engine_key=key))
+
+    def drain(self, replica: Replica, reason: str, deadline_s: float) -> bool:
+        """Take no new requests, end by the deadline; False when its node is not connected."""
+        return self._server.send(replica.node, drain_shard(replica.id, reason, deadline_s))
+
+    def stop(self, replica: Replica, reason: str, grace_s: float) -> bool:
+        """End now; False when its node is not connected."""
+        return self._server.send(replica.node, stop_shard(replica.id, reason, grace_s))

@@ -1,0 +1,254 @@
+"""What is there and what runs, as the agents last said it. Memory only: after a takeover it is told again in seconds.
+
+Written by the session loop (what agents say) and the reconciler (what it ordered); everyone else reads snapshots.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from llmgw.core.cluster import (
+    LOST_AFTER_S,
+    FetchProgress,
+    Node,
+    NodeLink,
+    Replica,
+    ShardState,
+)
+from llmgw.core.figures import CardFigures, NodeFigures
+
+SETTLE_S = LOST_AFTER_S
+"""Known nodes have this long after a takeover to say what they run."""
+
+
+class Inventory:
+    """Nodes and replicas. All times are the leader's monotonic seconds, given by `clock`."""
+
+    def __init__(self, clock: Callable[[], float], changed: Callable[[], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._nodes: dict[str, Node] = {}
+        self._connected: set[str] = set()
+        self._heard: set[str] = set()
+        """Nodes that spoke since this process leads."""
+        self._replicas: dict[str, Replica] = {}
+        self._cards: dict[str, CardFigures] = {}
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._failures: dict[str, int] = {}
+        self._since = clock()
+
+    def new_term(self) -> None:
+        """This process begins to lead: what it heard in an earlier term is forgotten, nodes are waited for anew."""
+        self._heard = set()
+        self._replicas = {}
+        self._failures = {}
+        self._since = self._clock()
+
+    # -- what the store says
+
+    def expect(self, enrolled: Iterable[tuple[str, bool]]) -> None:
+        """The enrolled nodes and whether each is cordoned; those not in it are forgotten with their replicas."""
+        names: set[str] = set()
+        for name, cordoned in enrolled:
+            names.add(name)
+            known = self._nodes.get(name) or Node(name=name, link=NodeLink.SILENT, heard_at=self._clock())
+            self._nodes[name] = msgspec.structs.replace(known, cordoned=cordoned)
+        for gone in self._nodes.keys() - names - self._connected:
+            del self._nodes[gone]
+            self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
+        self._changed()
+
+    def cordon(self, name: str, on: bool) -> None:
+        """The node takes nothing new, or does again."""
+        node = self._nodes.get(name)
+        if node is not None:
+            self._nodes[name] = msgspec.structs.replace(node, cordoned=on)
+            self._changed()
+
+    # -- what agents say
+
+    def connected(self, node: Node, replicas: Sequence[Replica], problems: Sequence[str] = ()) -> None:
+        """An agent's Hello: the node as it is, and everything it runs. What it does not name, it does not run."""
+        now = self._clock()
+        cordoned = self._nodes[node.name].cordoned if node.name in self._nodes else False
+        self._nodes[node.name] = msgspec.structs.replace(node, heard_at=now, link=NodeLink.CONNECTED, cordoned=cordoned)
+        self._problems[node.name] = tuple(problems)
+        self._connected.add(node.name)
+        self._heard.add(node.name)
+        before = {k: r for k, r in self._replicas.items() if r.node == node.name}
+        for gone in before.keys() - {r.id for r in replicas}:
+            del self._replicas[gone]
+        for replica in replicas:
+            # A node speaks for its own replicas only, whatever ids it names.
+            if replica.id in before or replica.id not in self._replicas:
+                self._merge(replica, before.get(replica.id), now)
+        self._changed()
+
+    def disconnected(self, name: str) -> None:
+        """The agent's stream ended; its engines most likely run on."""
+        self._connected.discard(name)
+        self._changed()
+
+    def heard(self, name: str) -> None:
+        """The agent said something."""
+        node = self._nodes.get(name)
+        if node is not None:
+            self._nodes[name] = msgspec.structs.replace(node, heard_at=self._clock())
+
+    def inventory_changed(self, node: Node, problems: Sequence[str] = ()) -> None:
+        """New hardware or engines on a connected node."""
+        known = self._nodes.get(node.name)
+        if known is None:
+            return
+        self._nodes[node.name] = msgspec.structs.replace(
+            known,
+            address=node.address,
+            cpus=node.cpus,
+            cpu_model=node.cpu_model,
+            memory_total_bytes=node.memory_total_bytes,
+            disk_total_bytes=node.disk_total_bytes,
+            cards=node.cards,
+            engines=node.engines,
+        )
+        self._problems[node.name] = tuple(problems)
+        self._changed()
+
+    def sensed(self, name: str, figures: NodeFigures) -> None:
+        """Newest sensor readings; no reason to reconcile."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        given = {k: v for k in NODE_FIELDS if (v := getattr(figures, k)) is not None}
+        cards = tuple(
+            msgspec.structs.replace(card, memory_used_bytes=used)
+            if (used := _used(figures, card.uuid)) is not None
+            else card
+            for card in node.cards
+        )
+        self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given)
+        self._cards.update(figures.cards)
+
+    def shard_changed(self, node: str, replica: Replica) -> None:
+        """A status of a shard the agent has; one the leader never heard of is taken in when it says what it is."""
+        known = self._replicas.get(replica.id)
+        if known is not None and known.node != node:
+            return
+        if replica.state is ShardState.STOPPED:
+            self._replicas.pop(replica.id, None)
+        elif known is not None or replica.model:
+            self._merge(msgspec.structs.replace(replica, node=node), known, self._clock())
+        self._changed()
+
+    def progressed(self, node: str, replica_ids: Sequence[str], progress: FetchProgress) -> None:
+        """A download moved; not a transition. Replicas that are gone are ignored."""
+        for replica_id in replica_ids:
+            known = self._replicas.get(replica_id)
+            if known is not None and known.node == node:
+                moved = msgspec.structs.replace(progress, at=self._clock())
+                self._replicas[replica_id] = msgspec.structs.replace(known, progress=moved)
+
+    # -- what the reconciler does
+
+    def ordered(self, replica: Replica) -> None:
+        """A start was sent."""
+        now = self._clock()
+        self._replicas[replica.id] = msgspec.structs.replace(replica, since=now, started_at=now)
+
+    def draining(self, replica_id: str, reason: str) -> None:
+        """A drain was sent; the replica leaves routing now, whatever the agent answers."""
+        known = self._replicas.get(replica_id)
+        if known is not None:
+            self._replicas[replica_id] = msgspec.structs.replace(
+                known, state=ShardState.DRAINING, since=self._clock(), message=reason
+            )
+
+    def restart(self, replica_id: str) -> None:
+        """The replica no longer counts as what is wanted; the reconciler replaces it."""
+        known = self._replicas.get(replica_id)
+        if known is not None:
+            self._replicas[replica_id] = msgspec.structs.replace(known, spec_hash="restart")
+            self.forgive(known.model)
+            self._changed()
+
+    def forget(self, replica_id: str) -> None:
+        """A failed replica was cleared."""
+        self._replicas.pop(replica_id, None)
+
+    def forgive(self, model: str) -> None:
+        """The next replica of the model starts without a pause."""
+        self._failures.pop(model, None)
+
+    # -- what anyone may read
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node with its link as of now, by name."""
+        now = self._clock()
+        return tuple(
+            msgspec.structs.replace(node, link=self._link(node, now)) for _, node in sorted(self._nodes.items())
+        )
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """Every replica, by id."""
+        return tuple(replica for _, replica in sorted(self._replicas.items()))
+
+    def replica(self, replica_id: str) -> Replica | None:
+        """One replica."""
+        return self._replicas.get(replica_id)
+
+    def failures(self, model: str) -> int:
+        """Replicas of the model that failed in a row."""
+        return self._failures.get(model, 0)
+
+    def figures(self, card_uuid: str) -> CardFigures:
+        """A card's newest readings."""
+        return self._cards.get(card_uuid, CardFigures())
+
+    def problems(self, node: str) -> tuple[str, ...]:
+        """What the node's agent complains of."""
+        return self._problems.get(node, ())
+
+    def is_connected(self, node: str) -> bool:
+        """Whether orders reach the node."""
+        return node in self._connected
+
+    def settled(self) -> bool:
+        """Every known node spoke since this process leads, or had SETTLE_S to."""
+        return self._nodes.keys() <= self._heard or self._clock() - self._since >= SETTLE_S
+
+    def _link(self, node: Node, now: float) -> NodeLink:
+        if node.name in self._connected:
+            return NodeLink.CONNECTED
+        return NodeLink.LOST if now - node.heard_at >= LOST_AFTER_S else NodeLink.SILENT
+
+    def _merge(self, told: Replica, known: Replica | None, now: float) -> None:
+        """Take in what was told; `since` moves only with the state, and a transition clears the download."""
+        if known is None:
+            self._replicas[told.id] = msgspec.structs.replace(told, since=now, started_at=now)
+            return
+        state = told.state
+        if known.state is ShardState.DRAINING and state is ShardState.READY:
+            state = ShardState.DRAINING
+        moved = state is not known.state
+        if moved and state is ShardState.FAILED:
+            self._failures[known.model] = self._failures.get(known.model, 0) + 1
+        elif moved and state is ShardState.READY:
+            self._failures.pop(known.model, None)
+        self._replicas[told.id] = msgspec.structs.replace(
+            known,
+            state=state,
+            endpoint=told.endpoint or known.endpoint,
+            pid=told.pid,
+            message=told.message,
+            adopted=told.adopted,
+            restarts=told.restarts,
+            since=now if moved else known.since,
+            progress=None if moved else known.progress,
+        )
+
+
+NODE_FIELDS = ("cpu_percent", "load_1m", "memory_available_bytes", "disk_free_bytes")
+
+
+def _used(figures: NodeFigures, uuid: str) -> int | None:
+    card = figures.cards.get(uuid)
+    return card.memory_used_bytes if card is not None else None
