@@ -1,0 +1,1 @@
+"""PostgreSQL and nothing else knows it: named SQL, migrations, the embedded server, LISTEN/NOTIFY."""

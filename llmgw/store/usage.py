@@ -1,0 +1,75 @@
+"""Usage: a row is counted once, however often it is sent; sums are kept in the transaction that stores the rows."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from typing import Literal
+
+import msgspec
+
+from llmgw.core.routing import UsageRow
+from llmgw.store.sql import Conn, execute, fetch_all, fetch_one, load
+
+LAST_SECOND = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+MAX_TOKENS = 2**40
+"""More than any request can have; a row that claims more is held to it, so that sums cannot overflow."""
+MAX_TEXT = 512
+"""Longest id or name kept; longer ones are cut."""
+
+_SQL = load("usage")
+
+
+class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over days; `key_id` or `model` is empty where they are summed over."""
+
+    key_id: str
+    model: str
+    requests: int
+    failed: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    last_at: datetime
+
+
+class _Count(msgspec.Struct, frozen=True, kw_only=True):
+    new: int
+
+
+def store_batch(conn: Conn, rows: Iterable[UsageRow]) -> int:
+    """Store the rows that are not there yet; answers how many those were.
+
+    No row is refused, or one bad row would hold up a router's spool for ever: absurd figures are held to their bounds.
+    """
+    execute(conn, _SQL["make_incoming"])
+    with conn.cursor() as cursor, cursor.copy(_SQL["copy_incoming"]) as copy:
+        for row in rows:
+            copy.write_row(_columns(row))
+    count = fetch_one(conn, _SQL["take_incoming"], _Count)
+    return count.new if count else 0
+
+
+def totals(
+    conn: Conn, *, by: Literal["key", "model", "key_model"] = "key_model", since: date | None = None
+) -> tuple[UsageTotal, ...]:
+    """Sums by key, by model or by both, from the UTC day `since` on (none: all)."""
+    params = {"by_key": by != "model", "by_model": by != "key", "since": since}
+    return fetch_all(conn, _SQL["totals"], UsageTotal, params)
+
+
+def _columns(row: UsageRow) -> tuple[object, ...]:
+    """In the order of `copy_incoming`."""
+    at = min(max(row.at, 0.0), LAST_SECOND) if row.at == row.at else 0.0
+    return (
+        *(_text(row.id), datetime.fromtimestamp(at, UTC), _text(row.key_id), _text(row.model), _text(row.replica)),
+        *(min(max(row.status, 0), 999), row.failed, row.stream),
+        *(_tokens(row.input_tokens), _tokens(row.cached_tokens), _tokens(row.output_tokens)),
+        *(row.estimated, row.first_token_ms, row.duration_ms, min(max(row.attempts, 0), 10**6)),
+    )
+
+
+def _text(value: str) -> str:
+    return value[:MAX_TEXT].replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _tokens(value: int) -> int:
+    return min(max(value, 0), MAX_TOKENS)
