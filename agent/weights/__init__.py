@@ -1,0 +1,1 @@
+"""Weights on a node: brought from the mirror once, whoever waits for them, and kept."""

@@ -1,0 +1,137 @@
+"""The mirror's directory: `sets/ID/` holds `manifest.json`, `files/`, and `.done` once the set is whole. Calls block.
+
+`.done` is written last and removed first: a set with it can be served without asking anybody.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from llmgw.core.catalog import ModelFacts
+from llmgw.core.config_facts import config_facts
+from llmgw.core.errors import InvalidInput
+from llmgw.core.gguf import facts as gguf_facts
+from llmgw.core.gguf import read_header
+from llmgw.core.weights import Manifest, check_manifest
+from llmgw.mirror.local import stamp
+from llmgw.mirror.source import MAX_CONFIG_BYTES
+from llmgw.transfer.part import sync_directory, write_atomic
+
+MANIFEST_NAME = "manifest.json"
+DONE_NAME = ".done"
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+
+
+class SetStore:
+    """Sets under one root."""
+
+    def __init__(self, root: Path) -> None:
+        self._sets = root / "sets"
+
+    def load_all(self) -> list[Manifest]:
+        """Every readable manifest, complete or on its way."""
+        with contextlib.suppress(FileNotFoundError):
+            found = (self.load(path.name) for path in sorted(self._sets.iterdir()) if path.is_dir())
+            return [manifest for manifest in found if manifest is not None]
+        return []
+
+    def load(self, set_id: str) -> Manifest | None:
+        """The set's manifest; none when there is none or it cannot be read. A set is complete only with its mark."""
+        directory = self._sets / set_id
+        try:
+            with (directory / MANIFEST_NAME).open("rb") as file:
+                manifest = msgspec.json.decode(file.read(MAX_MANIFEST_BYTES), type=Manifest)
+            check_manifest(manifest)
+        except (OSError, msgspec.MsgspecError, InvalidInput):
+            return None
+        whole = manifest.id == set_id and (directory / DONE_NAME).exists() and self.unchanged(manifest)
+        whole = whole and not self.missing(manifest)
+        return msgspec.structs.replace(manifest, complete=whole) if manifest.id == set_id else None
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest, and the mark when it is complete."""
+        check_manifest(manifest)
+        directory = self._sets / manifest.id
+        if not manifest.complete:
+            with contextlib.suppress(FileNotFoundError):
+                (directory / DONE_NAME).unlink()
+        write_atomic(directory / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        if manifest.complete:
+            write_atomic(directory / DONE_NAME, b"")
+
+    def forget_manifest(self, set_id: str) -> None:
+        """Have the set resolved anew; files and parts stay."""
+        for name in (DONE_NAME, MANIFEST_NAME):
+            with contextlib.suppress(FileNotFoundError):
+                (self._sets / set_id / name).unlink()
+
+    def drop_files(self, set_id: str) -> None:
+        """Remove files and parts that belong to another revision."""
+        shutil.rmtree(self._sets / set_id / "files", ignore_errors=True)
+
+    def remove(self, set_id: str) -> int:
+        """Remove the set; gives the bytes that were freed."""
+        directory = self._sets / set_id
+        self.forget_manifest(set_id)
+        freed = sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            sync_directory(self._sets)
+        return freed
+
+    def file_path(self, manifest: Manifest, name: str) -> Path:
+        """Where a file of the set is or will be; `name` is of the manifest, which was checked."""
+        root = manifest.origin.get("root")
+        return Path(root) / name if root else self._sets / manifest.id / "files" / name
+
+    def missing(self, manifest: Manifest) -> list[str]:
+        """Files that are not here in the manifest's size, or were never hashed."""
+        absent = []
+        for file in manifest.files:
+            path = self.file_path(manifest, file.name)
+            in_place = "root" in manifest.origin
+            whole = file.bytes is not None and path.is_file() and path.stat().st_size == file.bytes
+            if not whole or (in_place and file.sha256 is None):
+                absent.append(file.name)
+        return absent
+
+    def held_bytes(self, manifest: Manifest, name: str) -> int:
+        """Bytes of a file that are here, its part included."""
+        path = self.file_path(manifest, name)
+        for candidate in (path, path.with_name(path.name + ".part")):
+            with contextlib.suppress(OSError):
+                return candidate.stat().st_size
+        return 0
+
+    def facts(self, manifest: Manifest) -> ModelFacts:
+        """What the weights say of themselves; raises InvalidInput for a GGUF whose header does not hold."""
+        total = manifest.total_bytes
+        if manifest.main.endswith(".gguf"):
+            return self._gguf_facts(manifest)
+        if any(file.name == "config.json" for file in manifest.files):
+            try:
+                with self.file_path(manifest, "config.json").open("rb") as stream:
+                    config = msgspec.json.decode(stream.read(MAX_CONFIG_BYTES), type=dict[str, object])
+            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+                raise InvalidInput(f"config.json cannot be read: {error}") from error
+            weights = sum(file.bytes or 0 for file in manifest.files if file.name.endswith(".safetensors"))
+            return config_facts(config, weights)
+        return ModelFacts(weights_bytes=total)
+
+    def _gguf_facts(self, manifest: Manifest) -> ModelFacts:
+        """From the first part's header; the others are checked too, and their tensors counted."""
+        headers = []
+        ggufs = sorted(file.name for file in manifest.files if file.name.endswith(".gguf"))
+        for name in ggufs:
+            path = self.file_path(manifest, name)
+            with path.open("rb") as stream:
+                headers.append(read_header(stream, file_bytes=path.stat().st_size))
+        first = headers[ggufs.index(manifest.main)]
+        return gguf_facts(first, manifest.total_bytes, parameters=sum(header.parameters for header in headers))
+
+    def unchanged(self, manifest: Manifest) -> bool:
+        """Whether files served from where they are still are what was hashed; true for all others."""
+        root = manifest.origin.get("root")
+        return not root or stamp(Path(root), [file.name for file in manifest.files]) == manifest.origin.get("stamp")

@@ -1,0 +1,282 @@
+"""Brings one file here. Its name appears only when every byte is there and the checksum, where there is one, is right.
+
+What arrives stays in `.part` through failures, cancellation and kills; a later call carries on from it. The part is
+emptied only when its bytes cannot belong to the file any more.
+"""
+
+import re
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+from llmgw.core.weights import MAGIC_BYTES
+from llmgw.transfer.errors import DiskFull, Interrupted, Refused, WrongContent, disk_error, free_bytes
+from llmgw.transfer.http import Remote, Response, redacted, request
+from llmgw.transfer.part import Part
+
+ATTEMPTS = 6
+FIRST_PAUSE_S = 2.0
+"""After the first failed attempt; doubles with each."""
+LONGEST_PAUSE_S = 30.0
+CHUNK_BYTES = 1024 * 1024
+"""Written at once: what a kill may cost."""
+KEPT = "what arrived is kept and the next fetch carries on from it"
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+_WHOLE_RANGE = re.compile(r"bytes \*/(\d{1,18})")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Report = Callable[[int, int], None]
+"""Called with bytes here and bytes in all (0 while that is unknown)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How hard to try. Tests replace `sleep` and `free_bytes`."""
+
+    attempts: int = ATTEMPTS
+    first_pause_s: float = FIRST_PAUSE_S
+    longest_pause_s: float = LONGEST_PAUSE_S
+    sleep: Callable[[float], Awaitable[object]] = trio.sleep
+    free_bytes: Callable[[Path], int] = free_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The file as it must be."""
+
+    target: Path
+    size: int | None = None
+    """None: as many bytes as come."""
+    sha256: str | None = None
+    hashed: bool = True
+    """Whether to hash what arrives: needed for `sha256`, and to learn it."""
+    refuse_head: Callable[[bytes], str | None] | None = None
+    """Given the file's first bytes, says why it is not wanted whatever its name, or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downloaded:
+    """A file that is here."""
+
+    size: int
+    sha256: str
+    """Hex digest of what arrived; empty when it was not hashed."""
+
+
+async def download(
+    remote: Remote, wanted: Wanted, *, report: Report | None = None, policy: Policy | None = None
+) -> Downloaded:
+    """Fetch a file into `wanted.target`, carrying on from its part.
+
+    Raises Interrupted after the last attempt, Refused, WrongContent (the part is removed) or DiskFull (it is kept).
+    """
+    if wanted.sha256 and not wanted.hashed:
+        wanted = replace(wanted, hashed=True)
+    job = _Download(remote, wanted, report or _unheard, policy or Policy())
+    return await job.run()
+
+
+class _MadeEmpty(Interrupted):
+    """The part did not belong to the file: emptied, and asked for again at once."""
+
+
+class _Download:
+    def __init__(self, remote: Remote, wanted: Wanted, report: Report, policy: Policy) -> None:
+        self._remote = remote
+        self._wanted = wanted
+        self._report = report
+        self._policy = policy
+        self._part = Part(wanted.target, hashed=wanted.hashed)
+        self._total = wanted.size or 0
+        self._pieces = 0  # answers the part is put together from
+
+    async def run(self) -> Downloaded:
+        try:
+            await self._file(self._part.open)
+            # What an earlier run left may itself be of several answers.
+            self._pieces = 2 if self._part.size else 0
+            if self._part.size > (self._wanted.size if self._wanted.size is not None else self._part.size):
+                await self._empty()
+            return await self._try()
+        finally:
+            self._part.close()
+
+    async def _try(self) -> Downloaded:
+        pause = self._policy.first_pause_s
+        reason: Interrupted
+        for attempt in range(1, self._policy.attempts + 1):
+            try:
+                await self._rehash()
+                if self._wanted.size is None or self._part.size < self._wanted.size:
+                    await self._attempt()
+                return await self._finish()
+            except _MadeEmpty as error:
+                await self._empty()
+                reason = error
+            except Interrupted as error:
+                reason = error
+                if attempt < self._policy.attempts:
+                    await self._policy.sleep(max(pause, min(error.retry_after_s, self._policy.longest_pause_s)))
+                    pause = min(2 * pause, self._policy.longest_pause_s)
+        raise Interrupted(f"{reason.message} (tried {self._policy.attempts} times; {KEPT})") from reason
+
+    async def _attempt(self) -> None:
+        headers = {"Accept-Encoding": "identity"}
+        if self._part.size:
+            headers["Range"] = f"bytes={self._part.size}-"
+            if self._part.etag and not self._part.etag.startswith("W/"):
+                headers["If-Range"] = self._part.etag
+        async with request(self._remote, headers=headers) as response:
+            if response.status == 416:
+                self._check_whole(response)
+                return
+            _check_status(response)
+            gzipped = await self._prepare(response)
+            self._check_space()
+            await self._receive(response, gzipped)
+
+    async def _prepare(self, response: Response) -> bool:
+        """Make the part fit the answer: keep it for the right 206, empty it for a 200. True when the body is gzip."""
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        etag = response.headers.get("etag", "")
+        if response.status == 206:
+            self._check_partial(response, encoding, etag)
+            self._pieces += 1
+            return False
+        if encoding not in ("identity", "", "gzip"):
+            raise Interrupted(
+                f"{redacted(response.url)} answers {encoding[:20]!r}-encoded though identity was asked for"
+            )
+        if self._part.size:
+            await self._empty()
+        self._pieces = 1
+        gzipped = encoding == "gzip"
+        if not gzipped:
+            self._learn_total(response.length)
+        # An encoded body has its own ETag, which says nothing of the plain bytes kept here.
+        if etag and not gzipped:
+            await self._file(self._part.remember, etag)
+        return gzipped
+
+    def _check_partial(self, response: Response, encoding: str, etag: str) -> None:
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        where = redacted(response.url)
+        if encoding not in ("identity", ""):
+            raise _MadeEmpty(f"{where} answers a range of an encoded file")
+        if match is None or int(match[1]) != self._part.size:
+            raise _MadeEmpty(f"{where} answers another range than bytes {self._part.size} on")
+        if self._part.etag and etag and etag != self._part.etag:
+            raise _MadeEmpty(f"{where} holds another file than the one begun (its ETag changed)")
+        if match[3] != "*":
+            if self._total and int(match[3]) != self._total:
+                raise _MadeEmpty(f"{where} holds {match[3]} bytes where {self._total} were expected")
+            self._learn_total(int(match[3]))
+
+    def _check_whole(self, response: Response) -> None:
+        """416: nothing follows what is here. That is the whole file only if the sizes agree."""
+        match = _WHOLE_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        total = int(match[1]) if match else self._total
+        if not self._part.size or (total and total != self._part.size):
+            raise _MadeEmpty(f"{redacted(response.url)} has no bytes after {self._part.size}")
+        self._learn_total(total)
+
+    def _learn_total(self, total: int | None) -> None:
+        if total is None:
+            return
+        if self._wanted.size is not None and total != self._wanted.size:
+            raise Refused(f"{redacted(self._remote.url)} has {total} bytes where {self._wanted.size} were published")
+        self._total = total
+
+    def _check_space(self) -> None:
+        if self._total:
+            needed = self._total - self._part.size
+            free = self._policy.free_bytes(self._wanted.target.parent)
+            if needed > free:
+                raise DiskFull(self._wanted.target, needed_bytes=needed, free_bytes=free)
+
+    async def _receive(self, response: Response, gzipped: bool) -> None:
+        """Append the body in chunks; what arrived is written even when the rest does not come."""
+        unzip = zlib.decompressobj(31) if gzipped else None
+        pending = bytearray()
+        try:
+            while data := await response.receive():
+                pending += data if unzip is None else unzip.decompress(data, CHUNK_BYTES)
+                while unzip is not None and unzip.unconsumed_tail:
+                    await self._write(pending)
+                    pending += unzip.decompress(unzip.unconsumed_tail, CHUNK_BYTES)
+                if len(pending) >= CHUNK_BYTES:
+                    await self._write(pending)
+        except zlib.error as error:
+            raise _MadeEmpty(f"{redacted(response.url)} answers gzip that cannot be read ({error})") from error
+        except Interrupted:
+            await self._write(pending)
+            raise
+        await self._write(pending)
+        if (unzip is not None and not unzip.eof) or self._part.size < self._total:
+            raise Interrupted(f"{redacted(response.url)} ended after {self._part.size} of {self._total or '?'} bytes")
+
+    async def _write(self, pending: bytearray) -> None:
+        if not pending:
+            return
+        if self._total and self._part.size + len(pending) > self._total:
+            raise _MadeEmpty(f"{redacted(self._remote.url)} sends more than the {self._total} bytes it has")
+        await self._file(self._part.append, bytes(pending))
+        pending.clear()
+        self._report(self._part.size, self._total)
+
+    async def _finish(self) -> Downloaded:
+        part, wanted = self._part, self._wanted
+        if wanted.sha256 and part.sha256 != wanted.sha256:
+            mixed = self._pieces > 1
+            await self._file(part.restart)
+            if mixed:
+                # The pieces may be of different versions of the file; one whole answer settles it.
+                raise _MadeEmpty(f"the pieces of {wanted.target.name} do not fit together")
+            part.discard()
+            raise WrongContent(
+                f"{wanted.target.name} from {redacted(self._remote.url)} does not have the published sha256 "
+                f"{wanted.sha256[:12]}…; it was removed, and the next fetch starts from nothing"
+            )
+        if wanted.refuse_head and (why := wanted.refuse_head(await self._file(part.head, MAGIC_BYTES))):
+            part.discard()
+            raise WrongContent(f"{why}; it was removed")
+        await self._file(part.finish)
+        self._report(part.size, part.size)
+        return Downloaded(size=part.size, sha256=part.sha256)
+
+    async def _rehash(self) -> None:
+        while await self._file(self._part.rehash_step):
+            pass
+
+    async def _empty(self) -> None:
+        await self._file(self._part.restart)
+        self._pieces = 0
+
+    async def _file(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        """A blocking file call in a thread, a full disk told with its figures."""
+        try:
+            return await trio.to_thread.run_sync(call, *args)
+        except OSError as error:
+            raise disk_error(error, self._wanted.target, needed_bytes=self._total - self._part.size) from error
+
+
+def _check_status(response: Response) -> None:
+    """Sort the statuses: 200 and 206 go on, 5xx, 429 and 408 may pass, everything else is a refusal."""
+    status = response.status
+    where = redacted(response.url)
+    if status in (200, 206):
+        return
+    if status >= 500 or status in (408, 429):
+        after = response.headers.get("retry-after", "")
+        seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 6 else 0.0
+        raise Interrupted(f"{where} answers {status}", retry_after_s=seconds)
+    raise Refused(f"{where} answers {status}", status=status)
+
+
+def _unheard(_done: int, _total: int) -> None:
+    return None

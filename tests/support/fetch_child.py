@@ -1,0 +1,40 @@
+"""A process that fetches one source and ends; tests kill it first. `mirror ROOT SOURCE`, `node ROOT SOURCE URL`."""
+
+import sys
+from pathlib import Path
+
+import trio
+
+from agent.weights.cache import Cache
+from llmgw.core.weights import SetState
+from llmgw.mirror.service import Mirror
+from llmgw.mirror.source import MirrorConfig
+from tests.support.weights import quick
+
+
+async def _mirror(root: Path, source: str) -> None:
+    over = trio.Event()
+    mirror = Mirror(root, config=MirrorConfig(policy=quick()), on_change=lambda _source: over.set())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(mirror.run)
+        while mirror.ensure(source).state not in (SetState.READY, SetState.FAILED):
+            over = trio.Event()
+            await over.wait()
+        print(mirror.ensure(source).state, flush=True)
+        nursery.cancel_scope.cancel()
+
+
+async def _node(root: Path, source: str, url: str) -> None:
+    cache = Cache(root, mirror_url=url, policy=quick())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cache.run)
+        await cache.fetch(source)
+        print("ready", flush=True)
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "mirror":
+        trio.run(_mirror, Path(sys.argv[2]), sys.argv[3])
+    else:
+        trio.run(_node, Path(sys.argv[2]), sys.argv[3], sys.argv[4])
