@@ -1,0 +1,129 @@
+"""`agent.yaml`, typed. A key that is not here is refused by name; the sentences are the field docstrings below."""
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from llmgw.core.addresses import LOOPBACK, Address, parse_listen
+from llmgw.core.catalog import check_name
+from llmgw.core.config import load_config
+from llmgw.core.errors import InvalidInput
+
+STOP_ENGINES_VARIABLE = "LLMGW_STOP_ENGINES"
+"""Set to 1 in the agent's environment, it stands for `stop_engines_on_exit: true`; the demo sets it."""
+
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of `llmgw agent`."""
+
+    data: str
+    """Directory in which everything of this node lives. A relative path is taken from the file's directory."""
+    name: str = ""
+    """Name of the node, asked for when it joins; the machine's host name when empty."""
+    servers: tuple[str, ...] = ()
+    """`host:port` of every control plane's agent port; what the node learned when it joined, when empty."""
+    address: str = ""
+    """Host under which routers reach this node's engines. Empty is found out from the way to the servers."""
+    engine_host: str = ""
+    """Address engines listen on; `address` when empty."""
+    engine_ports: str = "18000-18999"
+    """First and last port given to engines."""
+    llama_server: str = ""
+    """Path of a `llama-server` binary. Empty takes one on PATH, else the one built into llmgw."""
+    engine_env: dict[str, str] = {}
+    """Variables every engine on this node gets besides, such as LD_LIBRARY_PATH for the CUDA libraries."""
+    memory_reserve_gb: float = 0.0
+    """Memory in GB (10**9 bytes) that is kept from engines and not reported as this node's."""
+    skip_gpus: tuple[str, ...] = ()
+    """Cards that are left alone, by UUID or index."""
+    prefer_nvml: bool = True
+    """Whether cards are read through NVML when it is there, before `nvidia-smi`."""
+    stop_engines_on_exit: bool = False
+    """Whether engines end with the agent on SIGTERM. Otherwise they go on and the next agent takes them over."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severity that is logged."""
+
+    @property
+    def data_path(self) -> Path:
+        """`data` as a path; absolute once loaded."""
+        return Path(self.data)
+
+    @property
+    def ports(self) -> range:
+        """Ports engines may get; raises InvalidInput."""
+        match = _PORTS.fullmatch(self.engine_ports)
+        if match:
+            first, last = int(match[1]), int(match[2])
+            if 1 <= first <= last <= 65535:
+                return range(first, last + 1)
+        raise InvalidInput(f"{self.engine_ports!r} is no range of ports such as 18000-18999", field="engine_ports")
+
+    @property
+    def memory_reserve_bytes(self) -> int:
+        """`memory_reserve_gb` in bytes."""
+        return int(self.memory_reserve_gb * 10**9)
+
+    @property
+    def ends_engines(self) -> bool:
+        """Whether engines end with the agent, by the file or by the environment."""
+        return self.stop_engines_on_exit or os.environ.get(STOP_ENGINES_VARIABLE, "") == "1"
+
+
+def load_agent_config(path: Path) -> AgentConfig:
+    """`agent.yaml`, checked, its paths absolute; raises InvalidInput naming file and key."""
+    config = load_config(path, AgentConfig)
+    if not config.data:
+        raise InvalidInput("is empty; name the directory to keep everything in", field=f"{path}: data")
+    config = msgspec.structs.replace(config, data=str(path.absolute().parent / config.data))
+    check_agent_config(config)
+    return config
+
+
+def check_agent_config(config: AgentConfig) -> None:
+    """Raise InvalidInput for the first key whose value cannot be."""
+    _ = config.ports
+    if config.name:
+        check_name(config.name, field="name")
+    for i, server in enumerate(config.servers):
+        parse_listen(server, source=f"servers[{i}]")
+    if not 0 <= config.memory_reserve_gb < 1e6:
+        raise InvalidInput(f"{config.memory_reserve_gb} is not a size in GB", field="memory_reserve_gb")
+    for name in config.engine_env:
+        if not name or "=" in name or "\0" in name:
+            raise InvalidInput(f"{name!r} is no name of a variable", field="engine_env")
+
+
+def node_name(config: AgentConfig) -> str:
+    """The configured name, else the host's, in lower case and without what a name may not hold."""
+    if config.name:
+        return config.name
+    plain = re.sub(r"[^a-z0-9._-]+", "-", socket.gethostname().split(".")[0].lower()).strip("-.")
+    return plain if _NODE_NAME.fullmatch(plain) else "node"
+
+
+def engine_address(config: AgentConfig, servers: tuple[str, ...]) -> str:
+    """Host under which routers reach this node: configured, loopback beside loopback servers, else the way to one."""
+    if config.address:
+        return config.address
+    addresses = [parse_listen(server, source="servers") for server in servers]
+    outside = [address for address in addresses if not address.is_loopback]
+    return _own_address(outside[0]) if outside else LOOPBACK
+
+
+def _own_address(server: Address) -> str:
+    """This machine's address on the way to `server`; no packet is sent. Loopback when there is no way."""
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(where)
+                return str(probe.getsockname()[0])
+    except OSError:
+        pass
+    return LOOPBACK

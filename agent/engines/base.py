@@ -1,0 +1,66 @@
+"""The engine interface. One file an implementation; nothing else in the agent knows one engine from another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from llmgw.core.cluster import EngineBuild
+from llmgw.wire.llmgw.v1 import ShardSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """All an engine needs to know to be started once."""
+
+    spec: ShardSpec
+    weights: Path | None
+    """File or directory with the weights; none for an engine without any."""
+    host: str
+    """Address to listen on."""
+    port: int
+    key_file: Path
+    """0600; the engine's key on its only line."""
+    cpus: int
+    """CPUs this node's engines may use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A process to start. `argv` and `env` hold no secret: the key stays in its file."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """What the engine needs besides the common environment of `environment.py`."""
+
+
+class Engine(Protocol):
+    """One kind of engine on this node.
+
+    Life cycle:
+
+    1. `detect()` at the agent's start, and again when the inventory is rebuilt. Blocking, in a worker thread.
+    2. For each shard, `check_args()` as soon as it is ordered; raises InvalidInput with what is refused and why.
+    3. `command()` before every start, first or repeated, with the port of that start; raises InvalidInput when the
+       weights are not what the engine can load.
+    4. While it runs, `GET health_path` says whether it lives, and `/v1/models` has to list all of `served_names()`
+       before it is called Ready.
+    """
+
+    name: str
+    """As profiles name it."""
+    needs_weights: bool
+    """Whether the shard's source is fetched before the start."""
+    health_path: str
+
+    def detect(self) -> EngineBuild:
+        """What is installed here, and what is missing when it cannot be used."""
+
+    def check_args(self, args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+        """The profile's flags in the spelling the engine knows; raises InvalidInput."""
+
+    def command(self, launch: Launch) -> Command:
+        """The process to start; raises InvalidInput."""
+
+    def served_names(self, spec: ShardSpec) -> tuple[str, ...]:
+        """Names `/v1/models` has to list."""

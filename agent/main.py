@@ -1,0 +1,161 @@
+"""The agent's process tree, top to bottom. What ends here is the agent: its engines go on unless it is told otherwise.
+
+lock → take over engines → outbox, sensors, shards, logs → link → orders
+"""
+
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import trio
+
+import llmgw
+from agent.config import AgentConfig, engine_address, load_agent_config
+from agent.discovery.surveyor import Surveyor
+from agent.engines import known_engines
+from agent.engines.base import Engine
+from agent.fetches import Fetches
+from agent.identity import Identity, load_identity
+from agent.journal import Journal
+from agent.link import Link
+from agent.link_rpc import tls_context
+from agent.lock import data_lock
+from agent.logs import LogDesk
+from agent.orders import Orders
+from agent.sensors import Meter, SensorService
+from agent.site import Site
+from agent.state import Outbox
+from agent.supervise import Supervisor
+from agent.weights.cache import Cache
+from llmgw.core import jsonlog
+from llmgw.core.errors import LlmgwError
+from llmgw.core.layout import AgentLayout
+from llmgw.core.processes import boot_id
+from llmgw.wire.llmgw.v1 import AgentMessage, Hello, ServerMessage
+
+log = logging.getLogger("agent")
+
+OUTBOUND_MESSAGES = 64
+"""Messages on their way to the link, which takes them whether it is connected or not."""
+INBOUND_MESSAGES = 256
+"""Orders on their way from the link; past that it reads no more from the stream."""
+EXIT_GRACE_S = 10.0
+"""Engines get so long after SIGTERM when they end with the agent."""
+
+
+def main(config_path: Path) -> int:
+    """Load `agent.yaml` and run the agent; the exit code. Refusals go to stderr."""
+    try:
+        return run(load_agent_config(config_path))
+    except LlmgwError as error:
+        print(f"llmgw agent: {error.message}", file=sys.stderr)
+        return 1
+
+
+def run(config: AgentConfig) -> int:
+    """Run the agent until SIGTERM or SIGINT; the exit code. Refusals go to stderr."""
+    layout = AgentLayout(data=config.data_path)
+    try:
+        for directory in (layout.data, layout.log, layout.shards, layout.weights):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with data_lock(layout.lock):
+            jsonlog.setup(layout.log / "agent.log", process="agent", level=config.log_level)
+            trio.run(_agent, config, layout, load_identity(layout))
+    except (LlmgwError, OSError) as error:
+        print(f"llmgw agent: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -> None:
+    """Everything the agent does; returns when it was told to end."""
+    outbound, link_outbound = trio.open_memory_channel[AgentMessage](OUTBOUND_MESSAGES)
+    link_inbound, inbound = trio.open_memory_channel[ServerMessage](INBOUND_MESSAGES)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        outbox = Outbox(outbound)
+        cache = Cache(layout.weights, mirror_url=identity.mirror_url, tls=_mirror_tls(layout))
+        fetches = Fetches(cache, outbox)
+        engines = known_engines(config)
+        address = engine_address(config, identity.servers)
+        surveyor = Surveyor(config, layout, address=address, engines=engines)
+        await surveyor.look()
+        supervisor = Supervisor(_site(config, layout, identity, address, surveyor.host.cpus, engines, fetches, outbox))
+        await supervisor.take_over()
+        surveyor.problems = supervisor.problems
+        meter = Meter(layout.weights, shown=lambda: surveyor.card_uuids)
+        sensors = SensorService(meter, surveyor.reader, outbox, limiter=surveyor.limiter)
+        logs = LogDesk(layout, outbound)
+        link = Link(layout, hello=partial(_hello, surveyor, supervisor), outbound=link_outbound, inbound=link_inbound)
+
+        def welcomed() -> None:
+            cache.mirror_url = link.identity.mirror_url
+            sensors.tell_again()
+
+        orders = Orders(inbound, supervisor=supervisor, logs=logs, fetches=fetches, welcomed=welcomed)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(outbox.run)
+            await nursery.start(cache.run)
+            await nursery.start(supervisor.run)
+            await nursery.start(logs.run)
+            await nursery.start(orders.run)
+            await nursery.start(link.run)
+            await nursery.start(sensors.run)
+            await nursery.start(surveyor.run, outbox)
+            log.info("The agent is up", extra={"node": identity.node, "shards": len(supervisor.statuses())})
+            await anext(signals)
+            if config.ends_engines:
+                await supervisor.stop_all(grace_s=EXIT_GRACE_S, reason="the agent ends")
+            nursery.cancel_scope.cancel()
+    log.info("The agent ends and %s", "its engines ended with it" if config.ends_engines else "its engines go on")
+
+
+def _hello(surveyor: Surveyor, supervisor: Supervisor) -> Hello:
+    """The node's whole state, for a new stream; the link adds who the node is."""
+    return Hello(
+        agent_version=llmgw.__version__,
+        boot_id=boot_id(),
+        inventory=surveyor.inventory(),
+        shards=supervisor.statuses(with_spec=True),
+    )
+
+
+def _site(
+    config: AgentConfig,
+    layout: AgentLayout,
+    identity: Identity,
+    address: str,
+    cpus: int,
+    engines: Mapping[str, Engine],
+    fetches: Fetches,
+    outbox: Outbox,
+) -> Site:
+    """What shards share. Raises InvalidInput for ports that are none, OSError when the journal cannot be made."""
+    return Site(
+        layout=layout,
+        cluster_id=identity.cluster_id,
+        node=identity.node,
+        address=address,
+        host=config.engine_host or address,
+        ports=config.ports,
+        cpus=cpus,
+        operator_env=config.engine_env,
+        engines=engines,
+        fetches=fetches,
+        journal=Journal(layout.journal),
+        outbox=outbox,
+    )
+
+
+def _mirror_tls(layout: AgentLayout) -> ssl.SSLContext:
+    """TLS towards the mirror, as this node; the mirror speaks HTTP/1.1. Raises OSError."""
+    context = tls_context(layout.ca, layout.certificate, layout.key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,110 @@
+"""What all shards of this node share, and how one of them is made ready to be started."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.engines.base import Command, Engine, Launch
+from agent.engines.environment import build_environment, mark
+from agent.fetches import Fetches
+from agent.identity import write_file
+from agent.journal import Entry, Journal, file_name
+from agent.process import EngineProcess, spawn
+from agent.state import Outbox
+from llmgw.core.errors import Unavailable
+from llmgw.core.layout import AgentLayout
+from llmgw.wire.llmgw.v1 import ShardSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What all shards of this node share."""
+
+    layout: AgentLayout
+    cluster_id: str
+    node: str
+    address: str
+    """Host under which routers reach engines."""
+    host: str
+    """Address engines listen on."""
+    ports: range
+    cpus: int
+    operator_env: Mapping[str, str]
+    engines: Mapping[str, Engine]
+    fetches: Fetches
+    journal: Journal
+    outbox: Outbox
+    ports_in_use: set[int] = field(default_factory=set)
+    """Ports this node's shards have; a shard notes and releases its own."""
+
+    def directory(self, shard_id: str) -> Path:
+        """A shard's directory; raises InvalidInput for an id that no server gives."""
+        return self.layout.shards / file_name(shard_id)
+
+    def output(self, shard_id: str) -> Path:
+        """What a shard's engine prints."""
+        return self.directory(shard_id) / "output.log"
+
+    def key_file(self, shard_id: str) -> Path:
+        """0600; the key of a shard's engine."""
+        return self.directory(shard_id) / "engine.key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An engine that can be started now."""
+
+    entry: Entry
+    """What the journal has to know before the start."""
+    command: Command
+    environment: Mapping[str, str]
+    directory: Path
+    output: Path
+
+    def spawn(self) -> EngineProcess:
+        """Start it; raises Unavailable."""
+        shard_mark = mark(self.entry.cluster_id, self.entry.shard_id)
+        argv = self.command.argv
+        try:
+            return spawn(argv, env=self.environment, cwd=self.directory, output=self.output, mark=shard_mark)
+        except OSError as error:
+            raise Unavailable(f"{argv[0]} cannot be started: {error.strerror}") from error
+
+
+def prepare(
+    site: Site, spec: ShardSpec, engine: Engine, *, key: str, weights: Path | None, port: int, restarts: int
+) -> Prepared:
+    """Directory, key file, command line and environment of one start. Blocking.
+
+    Raises Unavailable when the disk does not allow it, InvalidInput when the engine cannot load the weights.
+    """
+    shard_id = spec.shard_id
+    directory, key_file = site.directory(shard_id), site.key_file(shard_id)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(key_file, f"{key}\n".encode(), mode=0o600)
+    except OSError as error:
+        raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
+    launch = Launch(spec=spec, weights=weights, host=site.host, port=port, key_file=key_file, cpus=site.cpus)
+    command = engine.command(launch)
+    environment = build_environment(
+        cluster_id=site.cluster_id,
+        node=site.node,
+        shard_id=shard_id,
+        home=directory,
+        card_uuids=spec.card_uuids,
+        operator=site.operator_env,
+        engine=command.env,
+        profile=spec.env,
+    )
+    entry = Entry(
+        shard_id=shard_id,
+        cluster_id=site.cluster_id,
+        host=site.host,
+        port=port,
+        key_file=str(key_file),
+        spec=spec.to_json(),
+        restarts=restarts,
+    )
+    output = site.output(shard_id)
+    return Prepared(entry=entry, command=command, environment=environment, directory=directory, output=output)
