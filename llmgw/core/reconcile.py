@@ -9,7 +9,7 @@ here, not there.
 import msgspec
 
 from llmgw.core.cluster import NodeLink, Replica, ShardState
-from llmgw.core.placement import Decision, Placement, place
+from llmgw.core.placement import Decision, Placement, place, place_many
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 from llmgw.core.units import plural
 from llmgw.core.verdicts import NodeVerdict
@@ -76,11 +76,16 @@ class _Draft:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self.reachable = frozenset(n.name for n in snapshot.nodes if n.link is not NodeLink.LOST)
         self.starts: list[Start] = []
         self.drains: list[Drain] = []
         self.stops: list[Stop] = []
         self.fetches: list[str] = []
         self.unplaced: list[Unplaced] = []
+
+    def lost(self, replica: Replica) -> bool:
+        """Whether its node is lost, or not there at all."""
+        return replica.node not in self.reachable
 
     def start(self, entry: CatalogEntry, placement: Placement, reason: str) -> None:
         spec_hash = entry.spec_hash(placement.profile)
@@ -121,7 +126,7 @@ def reconcile(snapshot: Snapshot) -> Plan:
     paused = mass_loss(snapshot)
     wanted = {entry.model.name: entry for entry in snapshot.entries}
     for replica in snapshot.replicas:
-        if replica.model not in wanted and not _lost(snapshot, replica):
+        if replica.model not in wanted and not draft.lost(replica):
             draft.end(replica, "its model is not in the catalog")
     for entry in snapshot.entries:
         _reconcile_model(draft, entry, paused)
@@ -154,7 +159,7 @@ def failure_pause_s(failures: int) -> float:
 def _finish_drains(draft: _Draft) -> None:
     snapshot = draft.snapshot
     for replica in snapshot.replicas:
-        if replica.state is not ShardState.DRAINING or _lost(snapshot, replica):
+        if replica.state is not ShardState.DRAINING or draft.lost(replica):
             continue
         age = snapshot.now - replica.since
         open_requests = snapshot.in_flight.get(replica.id, 0)
@@ -164,18 +169,13 @@ def _finish_drains(draft: _Draft) -> None:
             draft.stops.append(Stop(replica=replica.id, reason="drained"))
 
 
-def _lost(snapshot: Snapshot, replica: Replica) -> bool:
-    node = snapshot.node(replica.node)
-    return node is None or node.link is NodeLink.LOST
-
-
 def _reconcile_model(draft: _Draft, entry: CatalogEntry, paused: str) -> None:
     snapshot = draft.snapshot
     mine = [r for r in snapshot.replicas if r.model == entry.model.name]
     if paused:
         here = [r for r in mine if r.state is not ShardState.DRAINING]
     else:
-        here = [r for r in mine if r.state is not ShardState.DRAINING and not _lost(snapshot, r)]
+        here = [r for r in mine if r.state is not ShardState.DRAINING and not draft.lost(r)]
     live = [r for r in here if r.live]
     failed = [r for r in here if r.state is ShardState.FAILED]
     target = entry.model.wanted_replicas
@@ -255,13 +255,11 @@ def _start_missing(draft: _Draft, entry: CatalogEntry, missing: int, outdated: l
         message = entry.weights.message or "waiting for the mirror to fetch its weights"
         draft.unplaced.append(Unplaced(model=name, missing=missing, message=message))
         return
-    for left in range(missing, 0, -1):
-        decision = place(entry, draft.snapshot)
-        if decision.placement is not None:
-            draft.start(entry, decision.placement, decision.message)
-            continue
-        _give_way(draft, entry, left, decision, outdated)
-        return
+    found = place_many(entry, draft.snapshot, missing)
+    for placement in found:
+        draft.start(entry, placement, f"goes to {placement.node} with profile {placement.profile.name}")
+    if len(found) < missing:
+        _give_way(draft, entry, missing - len(found), place(entry, draft.snapshot), outdated)
 
 
 def _give_way(draft: _Draft, entry: CatalogEntry, left: int, decision: Decision, outdated: list[Replica]) -> None:

@@ -1,0 +1,103 @@
+"""Refusals in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`, whatever went wrong and wherever."""
+
+import math
+
+import msgspec
+
+from llmgw.router.ports import Refusal
+
+REASONS: dict[int, bytes] = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    417: b"Expectation Failed",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+
+
+class _Error(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class _Envelope(msgspec.Struct):
+    error: _Error
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def body_of(refusal: Refusal) -> bytes:
+    """The JSON body of a refusal."""
+    message = refusal.message.encode("utf-8", "replace").decode()
+    return _encode(_Envelope(_Error(message, refusal.type, refusal.param, refusal.code)))
+
+
+def response_of(refusal: Refusal, *, request_id: str = "", keep_alive: bool = False, allow: str = "") -> bytes:
+    """The whole response of a refusal; `allow` lists the methods of a 405."""
+    extra = ""
+    if refusal.retry_after_s is not None:
+        extra += f"retry-after: {max(1, math.ceil(refusal.retry_after_s))}\r\n"
+    if refusal.status == 401:
+        extra += "www-authenticate: Bearer\r\n"
+    if allow:
+        extra += f"allow: {allow}\r\n"
+    return json_response(refusal.status, body_of(refusal), request_id=request_id, keep_alive=keep_alive, extra=extra)
+
+
+def json_response(status: int, body: bytes, *, request_id: str = "", keep_alive: bool = True, extra: str = "") -> bytes:
+    """A whole JSON response; `extra` is further header lines, each with its CRLF."""
+    reason = REASONS.get(status, b"Status")
+    rid = f"x-request-id: {request_id}\r\n" if request_id else ""
+    ending = "" if keep_alive else "connection: close\r\n"
+    headers = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{rid}{extra}{ending}\r\n"
+    return b"HTTP/1.1 %d %b\r\n" % (status, reason) + headers.encode("latin-1") + body
+
+
+def error_event(refusal: Refusal) -> bytes:
+    """What a client of a broken stream reads: an event with the error, then the end."""
+    return b"data: " + body_of(refusal) + b"\n\ndata: [DONE]\n\n"
+
+
+def model_not_found(name: str) -> Refusal:
+    """No such model, or none this key may use: the two cannot be told apart."""
+    return Refusal(
+        404,
+        f"The model {name[:140]!r} does not exist or you do not have access to it.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def invalid_key(message: str = "Incorrect API key provided.") -> Refusal:
+    """No key, a malformed one, or nobody's."""
+    return Refusal(401, message, code="invalid_api_key")
+
+
+def not_ready(name: str) -> Refusal:
+    """The model is known and no replica of it is Ready."""
+    return Refusal(
+        503,
+        f"The model {name[:140]!r} has no ready replica at the moment; try again shortly.",
+        type="service_unavailable_error",
+        code="model_not_ready",
+        retry_after_s=5,
+    )
+
+
+def engine_failed(status: int, message: str, code: str) -> Refusal:
+    """No replica answered as it should."""
+    retry_after_s = 1.0 if status == 503 else None
+    return Refusal(status, message, type="server_error", code=code, retry_after_s=retry_after_s)

@@ -1,0 +1,301 @@
+"""Server-sent events on their way through: every byte of the engine's is passed on unchanged, however the reads fall.
+
+An event leaves in one piece: an incomplete one waits for its end, so a stream can break off between events and never
+inside one. Only one kind of event may be kept from the client, the usage-only one the router itself asked for.
+Framing follows the HTML standard's section on server-sent events: lines end in LF, CR or CRLF.
+"""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from llmgw.router.limits import MAX_COUNT, MAX_EVENT_BYTES
+
+_BOUNDARY = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_COMMENTS = re.compile(rb"(?::[^\r\n]*+(?:\r\n|\n))+")
+_CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|refusal)"\s*:\s*"[^"]')
+_USAGE = re.compile(rb'"usage"\s*:\s*\{')
+_decode = msgspec.json.Decoder().decode
+_LEAD = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*")
+_BOM = b"\xef\xbb\xbf"
+DONE_EVENT = b"data: [DONE]\n\n"
+BULK_BYTES = 2048
+"""Reads from here on are many events, of which only the remarkable are looked at."""
+PLAIN_HELD_BYTES = 4096
+"""A longer incomplete event is never copied to be looked at again, however small the reads."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens as the engine counted them, bounded."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+def usage_from(document: object) -> Usage | None:
+    """The `usage` object of an OpenAI document, figures held to 0..MAX_COUNT; none when there is none."""
+    if not isinstance(document, dict):
+        return None
+    details = document.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    prompt = _count(document.get("prompt_tokens"))
+    return Usage(prompt, min(_count(cached), prompt), _count(document.get("completion_tokens")))
+
+
+def _count(value: object) -> int:
+    if type(value) is int:
+        return min(max(value, 0), MAX_COUNT)
+    if type(value) is float and value == value:
+        return int(min(max(value, 0.0), MAX_COUNT))
+    return 0
+
+
+class EventStream:
+    """Passes one engine's events on, counts them, and reads the usage among them.
+
+    Most reads are whole events without anything to look into; `feed` lets them through after a few byte searches.
+    """
+
+    __slots__ = ("_held", "_last", "_scanned", "_skip_lf", "_started", "done", "events", "loose", "usage", "withhold")
+
+    def __init__(self, *, withhold: bool) -> None:
+        self.withhold = withhold
+        """Whether the usage-only event is kept from the client."""
+        self.done = False
+        """`[DONE]` went by."""
+        self.usage: Usage | None = None
+        self.events = 0
+        """Events with content so far: tokens, where the engine sends one an event."""
+        self.loose = False
+        """Part of an incomplete event was passed on, because it grew too long to hold."""
+        self._held = bytearray()
+        self._scanned = 0
+        self._started = False
+        self._skip_lf: bool | None = None
+        """The last event ended in a CR that an LF may complete; the value says whether that LF is passed on."""
+        self._last = b""
+
+    @property
+    def counted(self) -> bool:
+        """Whether an event with content went by."""
+        return self.events > 0
+
+    def feed(self, data: bytes) -> bytes:
+        """What of `data`, and of what was held before, goes to the client."""
+        if (
+            self._started
+            and not self._held
+            and len(data) < BULK_BYTES
+            and data.endswith(b"\n\n")
+            and data[0] != 58  # a comment
+            and b"\r" not in data
+            and b"[DONE]" not in data
+            and (b'"usage"' not in data or data.count(b'"usage"') == data.count(b'"usage":null'))
+        ):
+            self.events += data.count(b"\n\n")
+            self._last = data
+            return data
+        if (
+            b"\r" not in data
+            and self._skip_lf is None
+            and not self.loose
+            and len(self._held) < PLAIN_HELD_BYTES
+            and b"\r" not in self._held
+        ):
+            return self._plain(data)
+        return self._careful(data)
+
+    def pass_chunk(self, chunk: bytes) -> bool:
+        """Count one whole chunk of a chunked body, size line and all, that holds whole events of no interest.
+
+        Returns false, having done nothing, for everything else: more or less than one chunk, a size that is not
+        spelled in the plainest way, and events that need looking at.
+        """
+        eol = chunk.find(b"\r\n", 1, 7)
+        if (
+            eol < 1
+            or not self._started
+            or self._held
+            or not chunk.endswith(b"\n\n\r\n")
+            or chunk.find(b"\r", eol + 1) != len(chunk) - 2
+            or chunk[eol + 2] == 58
+            or b"[DONE]" in chunk
+            or (b'"usage"' in chunk and chunk.count(b'"usage"') != chunk.count(b'"usage":null'))
+        ):
+            return False
+        size = chunk[:eol]
+        try:
+            if size[0] == 48 or not size.isalnum() or int(size, 16) != len(chunk) - eol - 4:
+                return False
+        except ValueError:
+            return False
+        self.events += chunk.count(b"\n\n")
+        self._last = chunk
+        return True
+
+    def finish(self) -> bytes:
+        """What is left when the engine ended the answer properly, `[DONE]` included if it never sent one."""
+        rest = bytes(self._held)
+        self._held.clear()
+        if self.done:
+            return rest
+        open_event = self.loose or bool(rest.strip(b"\r\n"))
+        if open_event and _data_of(rest).strip() == b"[DONE]":
+            self.done = True
+            return rest + b"\n\n"
+        return rest + (b"\n\n" if open_event else b"") + DONE_EVENT
+
+    def _plain(self, data: bytes) -> bytes:
+        """Like `_careful`, for text without CR: only the events around something of interest are looked at singly."""
+        held = self._held
+        if held:
+            data = bytes(held) + data
+            held.clear()
+        end = _event_start(data, 0, len(data))
+        out: list[bytes] = []
+        at = self._lead(data, end, out)
+        while at < end:
+            mark = _interest(data, at, end)
+            if mark < 0:
+                self._pass_many(data[at:end], out)
+                break
+            special = _event_start(data, at, mark)
+            before = _event_start(data, at, special - 2) if special > at else at
+            if before > at:
+                self._pass_many(data[at:before], out)
+            at = data.find(b"\n\n", mark) + 2
+            if special > before:
+                self._event(data[before:special], out)
+            self._event(data[special:at], out)
+        held += data[end:]
+        self._release(out)
+        self._scanned = max(0, len(held) - 3)
+        return b"".join(out)
+
+    def _lead(self, data: bytes, end: int, out: list[bytes]) -> int:
+        """Pass on, one by one, the events before the first with content; where the rest begins."""
+        at = 0
+        while at < end and not self._started:
+            stop = data.find(b"\n\n", at) + 2
+            self._event(data[at:stop], out)
+            at = stop
+        return at
+
+    def _pass_many(self, events: bytes, out: list[bytes]) -> None:
+        """Pass on and count whole events of no interest.
+
+        In bulk every two line ends are a token: three times cheaper than looking for blank lines, and wrong only for
+        comments and events of several lines, where it matters only if the engine never says what it used.
+        """
+        self.events += events.count(b"\n\n") if len(events) < BULK_BYTES else events.count(b"\n") // 2
+        self._last = events
+        out.append(events)
+
+    def _careful(self, data: bytes) -> bytes:
+        out: list[bytes] = []
+        if self._skip_lf is not None and data:
+            if data[0] == 10:
+                if self._skip_lf:
+                    out.append(b"\n")
+                data = data[1:]
+            self._skip_lf = None
+        held = self._held
+        held += data
+        at = 0
+        while (found := _BOUNDARY.search(held, max(at, self._scanned))) is not None:
+            end = found.end()
+            event = bytes(held[at:end])
+            passed = self._event(event, out)
+            if end == len(held) and event.endswith(b"\r"):
+                self._skip_lf = passed
+            at = self._scanned = end
+        del held[:at]
+        self._release(out)
+        self._scanned = max(0, len(held) - 3)
+        return b"".join(out)
+
+    def _release(self, out: list[bytes]) -> None:
+        """Pass on what need not wait: whole comment lines, and an event too long to hold."""
+        held = self._held
+        if not held:
+            return
+        if held[0] == 58 and not self.loose:
+            comments = _COMMENTS.match(held)
+            if comments is not None:
+                out.append(comments.group())
+                del held[: comments.end()]
+        if len(held) > MAX_EVENT_BYTES:
+            keep = 3  # a boundary may have begun in the last bytes
+            out.append(bytes(held[:-keep]))
+            del held[:-keep]
+            self.loose = True
+
+    def _event(self, event: bytes, out: list[bytes]) -> bool:
+        """Look into one whole event and pass it on unless it is to be withheld; whether it was passed on."""
+        if self.loose:
+            self.loose = False
+            out.append(event)
+            return True
+        if b'"usage"' in event and _USAGE.search(event) and self._read_usage(event):
+            lead = _LEAD.match(event)
+            if lead is not None:
+                out.append(lead.group())
+            return False
+        if b"[DONE]" in event and _data_of(event).strip() == b"[DONE]":
+            self.done = True
+            self._uncount_last()
+        elif _CONTENT.search(event):
+            self._started = True
+            self.events += 1
+        out.append(event)
+        return True
+
+    def _uncount_last(self) -> None:
+        """The last event before the end usually carries the finish reason and no content."""
+        last = self._last.rstrip(b"\r\n")
+        if last and self.events and not _CONTENT.search(last, max(0, last.rfind(b"\n\n"))):
+            self.events -= 1
+        self._last = b""
+
+    def _read_usage(self, event: bytes) -> bool:
+        """Read the usage in an event; whether it holds nothing else and is to be withheld."""
+        try:
+            document = _decode(_data_of(event))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        usage = usage_from(document.get("usage")) if isinstance(document, dict) else None
+        if usage is None:
+            return False
+        self.usage = usage
+        return self.withhold and document.get("choices") == []
+
+
+def _event_start(data: bytes, at: int, before: int) -> int:
+    """Where the event that holds data[before] begins, `at` at the earliest, which is the start of one."""
+    found = data.rfind(b"\n\n", at, before)
+    return at if found < 0 else found + 2
+
+
+def _interest(data: bytes, at: int, end: int) -> int:
+    """Where the first `[DONE]` or usage object in data[at:end] is; -1 is nowhere."""
+    done = data.find(b"[DONE", at, end)  # the E makes the search four times faster than the bracket, which is everywhere
+    usage = data.find(b'"usage"', at, end if done < 0 else done)
+    while usage >= 0 and data.startswith(b":null", usage + 7):
+        usage = data.find(b'"usage"', usage + 7, end if done < 0 else done)
+    return done if usage < 0 else usage
+
+
+def _data_of(event: bytes) -> bytes:
+    """The data of one event: its `data` lines, joined by LF."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        return event[6:-2]
+    lines = []
+    for line in _LINE_END.split(event.removeprefix(_BOM)):
+        name, colon, value = line.partition(b":")
+        if name == b"data":
+            lines.append(value.removeprefix(b" ") if colon else b"")
+    return b"\n".join(lines)

@@ -1,0 +1,321 @@
+"""A client's connection: bytes in, bounded in size and time; answers out; its end noticed at once.
+
+The socket is registered with the reactor once, edge-triggered, for the connection's life. Bytes that arrive while an
+answer is on its way stay in the socket and are read as the next request.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from llmgw.router.heads import ChunkedBody, RequestHead, bad_request, parse_head
+from llmgw.router.limits import (
+    BODY_STALL_S,
+    BODY_TOTAL_S,
+    HEAD_DEADLINE_S,
+    KEEP_ALIVE_IDLE_S,
+    LINGER_BYTES,
+    LINGER_S,
+    MAX_HEAD_BYTES,
+    RECV_BYTES,
+)
+from llmgw.router.ports import Refusal
+from llmgw.router.reactor import CLIENT_EVENTS, GONE_EVENTS, Reactor, Signal
+from llmgw.router.relay import Stream
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Gone(Exception):
+    """The client's connection ended, or was idle for too long: there is nobody to answer."""
+
+
+class _Waiting(Enum):
+    NOTHING = 0
+    TO_READ = 1
+    TO_WRITE = 2
+
+
+class ClientConnection:
+    """One client connection, used by one task."""
+
+    __slots__ = (
+        "_buffer",
+        "_chunks",
+        "_deadline",
+        "_expired",
+        "_head",
+        "_left",
+        "_raw_head",
+        "_reactor",
+        "_retiring",
+        "_sock",
+        "_waiting",
+        "address",
+        "answered",
+        "closed",
+        "fd",
+        "gone",
+        "on_gone",
+        "send",
+        "signal",
+        "stall_s",
+        "stream",
+    )
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, address: str) -> None:
+        self._reactor = reactor
+        self._sock = sock
+        self.fd = sock.fileno()
+        self.address = address
+        self.send = sock.send
+        self.stream: Stream | None = None
+        self.signal = Signal()
+        self.gone = False
+        """The client closed its side, or both."""
+        self.on_gone: Callable[[], None] | None = None
+        """Called when that happens while no stream is on its way."""
+        self.closed = False
+        self.answered = 0
+        """Requests answered."""
+        self.stall_s = 120.0
+        """How long a client may take nothing of what is sent to it."""
+        self._buffer = b""
+        self._left = 0
+        """Bytes of the current request's body that were not read yet; chunked bodies are `_chunks`."""
+        self._chunks: ChunkedBody | None = None
+        self._raw_head = b""
+        self._head: RequestHead | None = None
+        """The last head and how it came; heads are not changed after parsing, but for the expectation."""
+        self._deadline = 0.0
+        self._expired = False
+        self._retiring = False
+        self._waiting = _Waiting.NOTHING
+        reactor.add(self.fd, CLIENT_EVENTS, self.on_event)
+        reactor.ticking.add(self)
+
+    def on_event(self, mask: int) -> None:
+        """Serve the socket; called by the reactor."""
+        stream = self.stream
+        if mask & GONE_EVENTS:
+            self.gone = True
+            if stream is not None:
+                stream.client_left()
+                return
+            if self.on_gone is not None:
+                self._reactor.woken = True
+                self.on_gone()
+        elif stream is not None:
+            if stream.pending and mask & select.EPOLLOUT:
+                stream.flush()
+            return
+        waiting = self._waiting
+        if waiting is _Waiting.NOTHING:
+            return
+        wanted = select.EPOLLIN if waiting is _Waiting.TO_READ else select.EPOLLOUT
+        if mask & (wanted | GONE_EVENTS):
+            self._wake()
+
+    def tick(self, now: float) -> None:
+        """Look at the deadlines; called by the reactor."""
+        if self.stream is not None:
+            self.stream.tick(now)
+        elif self._waiting is not _Waiting.NOTHING and now > self._deadline:
+            self._expired = True
+            self._wake()
+
+    def retire(self) -> None:
+        """End the connection once it is idle: at once, or after the answer on its way."""
+        self._retiring = True
+        if self._waiting is _Waiting.TO_READ and self.idle:
+            self._wake()
+
+    @property
+    def retiring(self) -> bool:
+        """Whether no further request will be read."""
+        return self._retiring
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request has begun."""
+        return not self._buffer and not self._left and self._chunks is None
+
+    def _wake(self) -> None:
+        self._waiting = _Waiting.NOTHING
+        self._reactor.woken = True
+        self.signal.set()
+
+    async def next_head(self) -> RequestHead:
+        """The next request's head; raises Gone or Refusal."""
+        now = time.monotonic()
+        self._deadline = now + (HEAD_DEADLINE_S if self._buffer or not self.answered else KEEP_ALIVE_IDLE_S)
+        while True:
+            end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
+            if end >= 0:
+                break
+            if len(self._buffer) >= MAX_HEAD_BYTES:
+                raise bad_request(f"The request head is longer than {MAX_HEAD_BYTES} bytes.", 431)
+            if self._retiring and self.idle:
+                raise Gone
+            fresh = not self._buffer
+            data = await self._receive()
+            if data is None:
+                if fresh:
+                    raise Gone
+                raise bad_request(f"The request head did not arrive within {HEAD_DEADLINE_S:g} s.", 408)
+            if not data:
+                raise Gone
+            if fresh and self.answered:
+                self._deadline = time.monotonic() + HEAD_DEADLINE_S
+            self._buffer = self._buffer + data if self._buffer else data
+        raw, self._buffer = self._buffer[: end + 4], self._buffer[end + 4 :]
+        head = self._head
+        if head is None or raw != self._raw_head:  # clients repeat their heads for as long as a connection lives
+            head = parse_head(raw)
+            self._raw_head, self._head = raw, None if head.wants_continue else head
+        self._left = head.content_length
+        self._chunks = ChunkedBody() if head.chunked else None
+        return head
+
+    async def read_body(self, head: RequestHead, limit_bytes: int) -> bytes:
+        """The whole body; raises Refusal (413, 408, 400) or Gone."""
+        if head.content_length > limit_bytes:
+            raise _too_long(limit_bytes)
+        if not head.chunked and len(self._buffer) >= self._left:
+            body, self._buffer = self._buffer[: self._left], self._buffer[self._left :]
+            self._left = 0
+            return body
+        whole = bytearray()
+        until = time.monotonic() + BODY_TOTAL_S
+        while (part := await self.read_some(head, until=until)) is not None:
+            whole += part
+            if len(whole) > limit_bytes:
+                raise _too_long(limit_bytes)
+        return bytes(whole)
+
+    async def read_some(self, head: RequestHead, *, until: float) -> bytes | None:
+        """The next decoded bytes of the body, none at its end; `until` is monotonic. Raises like `read_body`."""
+        if self._chunks is None and not self._left:
+            return None
+        if head.wants_continue:
+            head.wants_continue = False
+            if not self._buffer:
+                await self.write(CONTINUE)
+        while True:
+            if self._buffer:
+                part = self._decode()
+                if part or (self._chunks is None and not self._left):
+                    return part or None
+            if self._chunks is None and not self._left:
+                return None
+            self._deadline = min(time.monotonic() + BODY_STALL_S, until)
+            data = await self._receive()
+            if data is None:
+                raise bad_request("The request body stopped arriving.", 408)
+            if not data:
+                raise Gone
+            self._buffer = data
+
+    def _decode(self) -> bytes:
+        data, self._buffer = self._buffer, b""
+        chunks = self._chunks
+        if chunks is not None:
+            part = chunks.feed(data)
+            if chunks.done:
+                self._buffer, self._chunks = chunks.rest, None
+            return part
+        part, self._buffer = data[: self._left], data[self._left :]
+        self._left -= len(part)
+        return part
+
+    @property
+    def body_read(self) -> bool:
+        """Whether the current request's body was read to its end, so that what follows is another request."""
+        return not self._left and self._chunks is None
+
+    def skip_body(self) -> None:
+        """Drop the current request's body if all of it is here: its connection can then carry another request."""
+        if self._chunks is None and len(self._buffer) >= self._left:
+            self._buffer, self._left = self._buffer[self._left :], 0
+
+    async def _receive(self) -> bytes | None:
+        """More bytes, empty at the end of the connection, none at the deadline."""
+        self._expired = False
+        while True:
+            try:
+                return self._sock.recv(RECV_BYTES)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return b""
+            if self._expired:
+                return None
+            if self._retiring and self.idle:
+                return b""
+            await self._wait(_Waiting.TO_READ)
+
+    async def _wait(self, what: _Waiting) -> None:
+        self._waiting = what
+        try:
+            await self.signal.wait()
+        finally:
+            self._waiting = _Waiting.NOTHING
+
+    async def write(self, data: bytes) -> None:
+        """Send all of it; raises Gone when the client left or takes nothing for `stall_s`."""
+        self._expired = False
+        while True:
+            try:
+                sent = self.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                raise Gone from None
+            data = data[sent:]
+            if not data:
+                return
+            if sent:
+                continue
+            if self._expired:
+                raise Gone
+            self._deadline = time.monotonic() + self.stall_s
+            await self._wait(_Waiting.TO_WRITE)
+
+    async def linger(self) -> None:
+        """End our side and throw away what still arrives, so that the client can read its answer before the close."""
+        if self.closed:
+            return
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+        thrown, until = len(self._buffer), time.monotonic() + LINGER_S
+        while thrown < LINGER_BYTES:
+            self._deadline = until
+            self._buffer = b"."  # not idle: a retiring connection lingers too
+            data = await self._receive()
+            if not data:
+                return
+            thrown += len(data)
+
+    def abort(self) -> None:
+        """Close with a reset: what the client did not take is thrown away."""
+        if not self.closed:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; harmless when repeated."""
+        if not self.closed:
+            self.closed = self.gone = True
+            self._reactor.ticking.discard(self)
+            self._reactor.remove(self.fd)
+            self._sock.close()
+
+
+def _too_long(limit_bytes: int) -> Refusal:
+    return bad_request(f"The body is longer than {limit_bytes} bytes.", 413)

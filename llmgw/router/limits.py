@@ -1,0 +1,70 @@
+"""Every bound the data plane puts on clients and engines, with the reason beside the figure."""
+
+KIB = 1024
+MIB = 1024 * 1024
+
+MAX_HEAD_BYTES = 16 * KIB
+"""Request line and headers; longer is 431."""
+MAX_HEADERS = 100
+"""Headers of a request; more is 431."""
+MAX_BODY_BYTES = 32 * MIB
+"""Body of an inference request; longer is 413."""
+BIG_BODY_BYTES = 1 * MIB
+"""A longer body is read and spliced in a thread: 32 MiB take 130 ms, in which no token would pass."""
+MAX_RELAYED_BODY_BYTES = 512 * MIB
+"""Body of a request relayed to the public app (an uploaded file), which is never held in memory."""
+MAX_CHUNK_LINE_BYTES = 256
+"""A chunk's size line with its extensions, and a trailer line: enough for anything honest."""
+
+HEAD_DEADLINE_S = 10.0
+"""From a connection's first silence, or a head's first byte, to the head's end."""
+KEEP_ALIVE_IDLE_S = 75.0
+"""An idle connection is kept this long between requests: longer than clients' own pools keep theirs."""
+BODY_STALL_S = 60.0
+"""Without a byte of the body for this long the request is answered 408."""
+BODY_TOTAL_S = 600.0
+"""The whole body must have arrived by then, so that a byte a minute holds no connection for days."""
+LINGER_S = 2.0
+"""How long a refused client's bytes are thrown away before the close, so that it can read its answer."""
+LINGER_BYTES = 4 * MIB
+"""How much of them."""
+
+MAX_CONNECTIONS_PER_ADDRESS = 200
+"""Open connections of one client address and router."""
+UNCOUNTED_ADDRESSES = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+"""A proxy or tunnel on this machine speaks for many clients; it is not held to one client's share."""
+
+RECV_BYTES = 64 * KIB
+"""One read from an engine or a client."""
+MAX_EVENT_BYTES = 128 * KIB
+"""An event incomplete at this size is passed on in pieces; with one read it bounds a stream's memory to 256 KiB."""
+MAX_ENGINE_HEAD_BYTES = 64 * KIB
+"""Head of an engine's answer, interim answers included."""
+MAX_ENGINE_BODY_BYTES = 64 * MIB
+"""Body of an engine's unstreamed answer."""
+USAGE_TAIL_BYTES = 8 * KIB
+"""End of an unstreamed answer in which its usage is looked for."""
+
+MAX_ATTEMPTS = 3
+"""Tries of one request before its first byte reached the client."""
+TICK_S = 0.25
+"""How often deadlines are looked at: no deadline here is meant to be finer."""
+TURN_S = 0.003
+"""How long the reactor serves streams before every other task gets its turn."""
+POOL_IDLE_S = 60.0
+"""An engine connection unused for this long is closed."""
+POOL_SIZE = 256
+"""Idle connections kept for one replica."""
+PENALTY_FIRST_S = 2.0
+"""A replica that failed at connect or before its first byte is passed over this long, if there are others."""
+PENALTY_LAST_S = 30.0
+"""The penalty doubles up to this: a healed replica is back within it."""
+
+MAX_COUNT = 1_000_000_000
+"""Bound on what an engine may claim as tokens of one answer."""
+MAX_TOKENS_ASKED = 100_000_000
+"""Bound on `max_tokens`, far over every context."""
+MAX_CHOICES = 128
+"""Bound on `n`."""
+MAX_STRINGS = 200_000
+"""JSON strings looked at when a body's keys must be told apart one by one."""

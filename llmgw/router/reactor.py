@@ -1,0 +1,159 @@
+"""One task serves every socket of the data plane from a private epoll: no task switch and no epoll_ctl per token.
+
+Handlers are called synchronously and never block. While streams keep arriving the reactor stays in its own loop for at
+most TURN_S, waiting inside its epoll rather than in trio's; then, or as soon as a handler woke a task, all tasks run.
+"""
+
+import contextlib
+import logging
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import trio
+
+from llmgw.router.limits import TICK_S, TURN_S
+
+log = logging.getLogger(__name__)
+
+READ_EVENTS = select.EPOLLIN | select.EPOLLRDHUP
+CLIENT_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+"""Edge-triggered: a client's pipelined bytes stay in its socket without waking anyone twice."""
+GONE_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+MAX_EVENTS = 512
+PATIENCE = 8
+"""Waits in a row that found a stream before the reactor trusts that the next will too; see `Reactor.turn`."""
+WAIT_S = 0.001
+"""The shortest wait epoll knows."""
+
+
+class Ticking(Protocol):
+    """Whoever holds deadlines."""
+
+    def tick(self, now: float) -> None:
+        """Look at the deadlines; `now` is monotonic seconds."""
+
+
+class Reactor:
+    """The epoll, its handlers by descriptor, and the clock they share."""
+
+    def __init__(self) -> None:
+        self.epoll = select.epoll()
+        self.handlers: dict[int, Callable[[int], None]] = {}
+        self.ticking: set[Ticking] = set()
+        """Deadline holders, looked at every TICK_S."""
+        self.now = time.monotonic()
+        """Monotonic seconds when the current batch of events began."""
+        self.woken = False
+        """Set by a handler that woke a task: the turn ends after this batch."""
+        self._patience = 0
+
+    def add(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
+        """Call `handler` with the event mask whenever one of `events` holds for `fd`."""
+        self.epoll.register(fd, events)
+        self.handlers[fd] = handler
+
+    def remove(self, fd: int) -> None:
+        """Forget a descriptor; call before closing it."""
+        if self.handlers.pop(fd, None) is not None:
+            with contextlib.suppress(OSError):  # its owner closed it already, and with that it left the epoll
+                self.epoll.unregister(fd)
+
+    @contextlib.contextmanager
+    def watching(self, fd: int, readable: "Signal") -> Iterator[None]:
+        """Set `readable` whenever there is something to read, for as long as the context is open."""
+
+        def wake(_mask: int) -> None:
+            self.woken = True
+            readable.set()
+
+        self.add(fd, select.EPOLLIN, wake)
+        try:
+            yield
+        finally:
+            self.remove(fd)
+
+    async def run(self) -> None:
+        """Serve for ever."""
+        fd = self.epoll.fileno()
+        while True:
+            await trio.lowlevel.wait_readable(fd)
+            self.turn()
+
+    def close(self) -> None:
+        """Close the epoll, once every connection is closed and `run` has ended."""
+        self.epoll.close()
+
+    async def run_ticks(self) -> None:
+        """Look at deadlines for ever."""
+        while True:
+            await trio.sleep(TICK_S)
+            now = self.now = time.monotonic()
+            for holder in list(self.ticking):
+                try:
+                    holder.tick(now)
+                except Exception:  # supervised border: one connection's fault must not end the others
+                    log.exception("deadline handler failed")
+
+    def turn(self) -> None:
+        """Serve what is ready, and what becomes ready meanwhile, for TURN_S at most."""
+        poll, get, monotonic = self.epoll.poll, self.handlers.get, time.monotonic
+        patience = self._patience
+        self.woken = False
+        until = monotonic() + TURN_S
+        events = poll(0, MAX_EVENTS)
+        while events:
+            now = self.now = monotonic()
+            for fd, mask in events:
+                handler = get(fd)
+                if handler is not None:
+                    try:
+                        handler(mask)
+                    except Exception:  # supervised border: one stream's fault must not end the others
+                        log.exception("stream handler failed")
+                        self.remove(fd)
+            if self.woken or now > until:
+                break
+            events = poll(WAIT_S if patience >= PATIENCE else 0, MAX_EVENTS)
+            if events:
+                patience += 1
+            else:
+                patience = min(patience, 2 * PATIENCE) - 2 if patience > PATIENCE else 0
+        self._patience = patience
+
+
+class Signal:
+    """Wakes the one task that waits for it; set before the wait it is remembered."""
+
+    __slots__ = ("_fired", "_task")
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self._fired = False
+
+    def set(self) -> None:
+        """Wake the waiting task, or the next one to wait."""
+        task = self._task
+        if task is None:
+            self._fired = True
+        else:
+            self._task = None
+            trio.lowlevel.reschedule(task)
+
+    def clear(self) -> None:
+        """Forget a `set` nobody waited for."""
+        self._fired = False
+
+    async def wait(self) -> None:
+        """Until `set`; one task at a time."""
+        if self._fired:
+            self._fired = False
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED

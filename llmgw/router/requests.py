@@ -1,0 +1,237 @@
+"""The few fields of a request body that the router needs, and splices that change one of them and no other byte.
+
+Whatever the router read from the body is what the engine will read: a field of ours that comes twice, where readers
+differ on which one counts, is refused.
+"""
+
+import re
+from enum import Enum
+
+import msgspec
+
+from llmgw.core.routing import RoutedModel
+from llmgw.router.limits import MAX_CHOICES, MAX_STRINGS, MAX_TOKENS_ASKED
+from llmgw.router.ports import Refusal
+
+
+class Route(Enum):
+    """An inference route: its path, and the field without which it means nothing."""
+
+    CHAT = ("/v1/chat/completions", "messages")
+    COMPLETIONS = ("/v1/completions", "prompt")
+    EMBEDDINGS = ("/v1/embeddings", "input")
+
+    @property
+    def path(self) -> str:
+        """Path on the client port and on the engine."""
+        return self.value[0]
+
+    @property
+    def required(self) -> str:
+        """The field that carries the prompt."""
+        return self.value[1]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the route knows `stream` and `stream_options`."""
+        return self is not Route.EMBEDDINGS
+
+
+class Fields(msgspec.Struct):
+    """What the router reads of a body."""
+
+    model: str | None = None
+    stream: bool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    stream_options: msgspec.Raw = msgspec.Raw(b"")
+    messages: msgspec.Raw = msgspec.Raw(b"")
+    prompt: msgspec.Raw = msgspec.Raw(b"")
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the client asked for a stream."""
+        return self.stream is True
+
+
+OUR_FIELDS = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")
+_QUOTED = tuple(f'"{name}"'.encode() for name in OUR_FIELDS)
+_decode = msgspec.json.Decoder(Fields).decode
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
+_SCALAR_END = re.compile(rb"[,}\] \t\r\n]")
+_PATH = re.compile(r"`\$\.?([A-Za-z_.\[\]0-9]*)`")
+_BLANK = b" \t\r\n"
+
+Span = tuple[int, int]
+
+
+def read_fields(body: bytes, route: Route) -> Fields:
+    """The fields of a JSON body, checked; raises Refusal (400) naming where it is wrong."""
+    if not body.isascii():
+        _check_utf8(body)
+    try:
+        fields = _decode(body)
+    except msgspec.ValidationError as error:
+        place = _PATH.search(str(error))
+        raise _bad(f"{error}", param=(place.group(1) or None) if place else None) from None
+    except msgspec.DecodeError as error:
+        raise _bad(f"The body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise _bad("The body is nested too deeply.") from None
+    if fields.model is None:
+        raise _bad("you must provide a model parameter", param="model")
+    required = bytes(getattr(fields, route.required))
+    if not required or required == b"null":
+        raise _bad(f"Missing required parameter: '{route.required}'.", param=route.required)
+    if route is Route.CHAT and required[:1] != b"[":
+        raise _bad("'messages' must be an array.", param="messages")
+    _check_range(fields.n, 1, MAX_CHOICES, "n")
+    _check_range(fields.max_tokens, 0, MAX_TOKENS_ASKED, "max_tokens")
+    _check_range(fields.max_completion_tokens, 0, MAX_TOKENS_ASKED, "max_completion_tokens")
+    if needs_telling_apart(body):
+        locate(body)
+    return fields
+
+
+def check_max_output(fields: Fields, model: RoutedModel) -> None:
+    """Refuse a request for more tokens than the model may answer with; raises Refusal (400)."""
+    limit = model.max_output or model.context_length
+    for param in ("max_completion_tokens", "max_tokens"):
+        asked: int | None = getattr(fields, param)
+        if limit and asked is not None and asked > limit:
+            raise _bad(
+                f"{param} is too large: {asked}. This model supports at most {limit} completion tokens.", param=param
+            )
+
+
+def needs_telling_apart(body: bytes) -> bool:
+    """Whether one of our fields may occur twice, or spelled with escapes; cheap, and true rather too often."""
+    if b"\\u00" in body:
+        return True
+    return any((first := body.find(name)) >= 0 and body.find(name, first + 1) >= 0 for name in _QUOTED)
+
+
+def locate(body: bytes) -> dict[str, Span]:
+    """Where the values of our top-level fields begin and the byte after their keys' colons; `body` is valid JSON.
+
+    Raises Refusal when one of them comes twice, or when there are too many strings to look at.
+    """
+    spans: dict[str, Span] = {}
+    depth, end = 0, 0
+    for i, found in enumerate(_STRING.finditer(body)):
+        if i > MAX_STRINGS:
+            raise _bad(f"The body holds more than {MAX_STRINGS} strings and keys that need telling apart.")
+        gap = body[end : found.start()]
+        depth += gap.count(b"{") + gap.count(b"[") - gap.count(b"}") - gap.count(b"]")
+        end = found.end()
+        if depth != 1 or (colon := _COLON.match(body, end)) is None:
+            continue
+        name = found.group()[1:-1]
+        if b"\\" in name:
+            name = _unescaped(found.group())
+        key = name.decode("utf-8", "replace")
+        if key in OUR_FIELDS:
+            if key in spans:
+                raise _bad(f"The field {key!r} comes twice.", param=key)
+            spans[key] = _value_span(body, colon.end())
+    return spans
+
+
+def _unescaped(literal: bytes) -> bytes:
+    try:
+        return msgspec.json.decode(literal, type=str).encode("utf-8", "replace")
+    except msgspec.DecodeError:
+        return literal
+
+
+def _value_span(body: bytes, start: int) -> Span:
+    """Span of the string, scalar or object that begins at `start`."""
+    if body[start : start + 1] == b'"':
+        found = _STRING.match(body, start)
+        return (start, found.end() if found else start)
+    if body[start : start + 1] == b"{":
+        depth, at = 0, start
+        for found in _STRING.finditer(body, start):
+            close = _object_end(body, at, found.start(), depth)
+            if close:
+                return (start, close)
+            gap = body[at : found.start()]
+            depth += gap.count(b"{") - gap.count(b"}")
+            at = found.end()
+        return (start, _object_end(body, at, len(body), depth) or len(body))
+    found = _SCALAR_END.search(body, start)
+    return (start, found.start() if found else len(body))
+
+
+def _object_end(body: bytes, at: int, stop: int, depth: int) -> int:
+    """Index after the brace that brings `depth` to zero in body[at:stop], a stretch without strings; 0 is none."""
+    for i in range(at, min(stop, at + 4096)):
+        if body[i] == 0x7B:
+            depth += 1
+        elif body[i] == 0x7D:
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    return 0
+
+
+def _span(body: bytes, name: str) -> Span:
+    """Span of a top-level field's value that is known to be there."""
+    if not needs_telling_apart(body):
+        colon = _COLON.match(body, body.find(f'"{name}"'.encode()) + len(name) + 2)
+        if colon is not None:
+            return _value_span(body, colon.end())
+    return locate(body)[name]
+
+
+def with_model(body: bytes, name: str) -> bytes:
+    """The body with another model name, every other byte as it was."""
+    start, end = _span(body, "model")
+    return body[:start] + msgspec.json.encode(name) + body[end:]
+
+
+def asks_usage(fields: Fields) -> bool:
+    """Whether the client itself asked for the usage event; raises Refusal for options that are not an object."""
+    return bool(_options(fields).get("include_usage"))
+
+
+def with_usage(body: bytes, fields: Fields) -> bytes:
+    """The body asking for the usage event, every byte outside `stream_options` as it was."""
+    if not bytes(fields.stream_options):
+        options = b'"stream_options":{"include_usage":true}'
+        brace = body.index(b"{") + 1
+        return body[:brace] + options + b"," + body[brace:]
+    start, end = _span(body, "stream_options")
+    value = msgspec.json.encode(_options(fields) | {"include_usage": True})
+    return body[:start] + value + body[end:]
+
+
+def _options(fields: Fields) -> dict[str, object]:
+    raw = bytes(fields.stream_options)
+    if raw in (b"", b"null"):
+        return {}
+    if len(raw) > 4096:
+        raise _bad("'stream_options' is too long.", param="stream_options")
+    try:
+        return msgspec.json.decode(raw, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        raise _bad("'stream_options' must be an object.", param="stream_options") from None
+
+
+def _check_utf8(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise _bad(f"The body is not valid UTF-8 at byte {error.start}.") from None
+
+
+def _check_range(value: int | None, low: int, high: int, param: str) -> None:
+    if value is not None and not low <= value <= high:
+        raise _bad(f"{param} must be between {low} and {high}, not {value}.", param=param)
+
+
+def _bad(message: str, *, param: str | None = None) -> Refusal:
+    return Refusal(400, message[:500], param=param)

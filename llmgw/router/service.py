@@ -1,0 +1,225 @@
+"""The data plane as a service: accepts clients, answers each in a task of its own, drains on request.
+
+Nesting is shutdown order: accepting ends first, then idle connections, then those with an answer on its way, then the
+reactor.
+"""
+
+import errno
+import logging
+import socket
+from collections import Counter
+from pathlib import Path
+
+import trio
+
+from llmgw.router import passthrough
+from llmgw.router.catalog import list_models, show_model
+from llmgw.router.errors import json_response, response_of
+from llmgw.router.front import ClientConnection, Gone
+from llmgw.router.heads import RequestHead
+from llmgw.router.inference import Inference, key_record, new_request_id
+from llmgw.router.limits import MAX_CONNECTIONS_PER_ADDRESS, UNCOUNTED_ADDRESSES
+from llmgw.router.ports import Refusal, RouterState
+from llmgw.router.reactor import Reactor, Signal
+from llmgw.router.requests import Route
+
+log = logging.getLogger(__name__)
+
+ACCEPT_BATCH = 64
+"""Connections accepted before other tasks get their turn."""
+OUT_OF_FILES_PAUSE_S = 0.1
+"""Pause when the process has no descriptor left for another connection."""
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_ROUTES = {route.path.encode(): route for route in Route}
+
+
+async def serve(
+    listener: socket.socket,
+    state: RouterState,
+    *,
+    public_socket: Path,
+    drain: trio.Event | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve clients of a listening, non-blocking socket until drained.
+
+    Once `drain` is set it accepts no more, closes `listener` (while it is open here, the kernel goes on handing it
+    connections), ends idle connections, the others after the answer on their way, and returns; how long that may take
+    is the caller's to bound by cancelling. Without a `drain` it runs until cancelled.
+    """
+    drain = trio.Event() if drain is None else drain
+    reactor = Reactor()
+    plane = DataPlane(reactor, state, public_socket, drain)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reactor.run)
+            nursery.start_soon(reactor.run_ticks)
+            await plane.run(listener, task_status)
+            nursery.cancel_scope.cancel()
+    finally:
+        plane.close()
+        reactor.close()
+
+
+class DataPlane:
+    """The connections of one router process and the routes they may ask for."""
+
+    def __init__(self, reactor: Reactor, state: RouterState, public_socket: Path, drain: trio.Event) -> None:
+        self._reactor = reactor
+        self._state = state
+        self._public_socket = public_socket
+        self._drain = drain
+        self._inference = Inference(reactor, state)
+        self._connections: set[ClientConnection] = set()
+        self._by_address: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Close idle engine connections."""
+        self._inference.close()
+
+    async def run(self, listener: socket.socket, task_status: trio.TaskStatus[None]) -> None:
+        """Accept until drained, then until the last connection ended."""
+        async with trio.open_nursery() as clients:
+            accepting, ended = trio.CancelScope(), trio.Event()
+            clients.start_soon(self._accept, listener, clients, accepting, ended)
+            task_status.started()
+            await self._drain.wait()
+            accepting.cancel()
+            await ended.wait()
+            listener.close()
+            for connection in list(self._connections):
+                connection.retire()
+
+    async def _accept(
+        self, listener: socket.socket, clients: trio.Nursery, scope: trio.CancelScope, ended: trio.Event
+    ) -> None:
+        readable = Signal()
+        fd = listener.fileno()
+        with scope, self._reactor.watching(fd, readable):
+            while True:
+                await readable.wait()
+                for _ in range(ACCEPT_BATCH):
+                    try:
+                        sock, peer = listener.accept()
+                    except BlockingIOError:
+                        break
+                    except OSError as error:
+                        if error.errno in _OUT_OF_FILES:
+                            log.warning("cannot accept connections: %s", error.strerror)
+                            await trio.sleep(OUT_OF_FILES_PAUSE_S)
+                        break
+                    self._admit(sock, peer, clients)
+        ended.set()
+
+    def _admit(self, sock: socket.socket, peer: object, clients: trio.Nursery) -> None:
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        sock.setblocking(False)
+        if address not in UNCOUNTED_ADDRESSES and self._by_address[address] >= MAX_CONNECTIONS_PER_ADDRESS:
+            _turn_away(sock)
+            return
+        try:
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = ClientConnection(self._reactor, sock, address)
+        except OSError as error:
+            log.warning("cannot serve a connection: %s", error.strerror)
+            sock.close()
+            return
+        self._by_address[address] += 1
+        self._connections.add(connection)
+        clients.start_soon(self._serve, connection)
+
+    async def _serve(self, conn: ClientConnection) -> None:
+        """Answer one connection's requests, one after another."""
+        try:
+            while not conn.retiring or not conn.answered:
+                if not await self._serve_request(conn):
+                    await conn.linger()
+                    break
+        except Gone:
+            pass
+        except Exception:  # supervised border: a fault in one connection must not end the others
+            log.exception("a client connection failed")
+        finally:
+            conn.close()
+            self._connections.discard(conn)
+            self._by_address[conn.address] -= 1
+            if self._by_address[conn.address] <= 0:
+                del self._by_address[conn.address]
+
+    async def _serve_request(self, conn: ClientConnection) -> bool:
+        """Answer one request; whether the connection may carry another. Raises Gone."""
+        request_id = ""
+        head: RequestHead | None = None
+        try:
+            head = await conn.next_head()
+            request_id = new_request_id()
+            route = _ROUTES.get(head.path)
+            if route is not None and head.method == b"POST":
+                keep_alive = await self._inference.serve(conn, head, route, request_id)
+            else:
+                keep_alive = await self._serve_other(conn, head, route, request_id)
+        except Refusal as refusal:
+            await trio.lowlevel.checkpoint()
+            keep_alive = False
+            if head is not None:
+                conn.skip_body()
+                keep_alive = head.keep_alive and conn.body_read and not conn.retiring and refusal.status != 400
+            allow = "POST" if refusal.status == 405 and head is not None and head.path in _ROUTES else ""
+            await _write(conn, head, response_of(refusal, request_id=request_id, keep_alive=keep_alive, allow=allow))
+        conn.answered += 1
+        return keep_alive
+
+    async def _serve_other(
+        self, conn: ClientConnection, head: RequestHead, route: Route | None, request_id: str
+    ) -> bool:
+        """Answer what is not inference. Raises Refusal or Gone."""
+        await trio.lowlevel.checkpoint()  # pipelined requests without end must not keep others from their turn
+        path, method = head.path, head.method
+        if route is None and passthrough.is_public(path):
+            await passthrough.relay(conn, head, self._public_socket, request_id)
+            return False
+        own = path in (b"/live", b"/ready", b"/v1/models") or path.startswith(b"/v1/models/")
+        if route is None and not own:
+            raise Refusal(404, f"Unknown request URL: {method.decode()} {path[:200].decode()}", code="unknown_url")
+        if route is not None or method not in (b"GET", b"HEAD"):
+            raise Refusal(405, f"{method.decode()} is not allowed here.", code="method_not_allowed")
+        conn.skip_body()
+        keep_alive = head.keep_alive and conn.body_read and not conn.retiring
+        status, body = await self._document(conn, head)
+        await _write(conn, head, json_response(status, body, request_id=request_id, keep_alive=keep_alive))
+        return keep_alive
+
+    async def _document(self, conn: ClientConnection, head: RequestHead) -> tuple[int, bytes]:
+        if head.path == b"/live":
+            return 200, b'{"status":"live"}'
+        if head.path == b"/ready":
+            if self._drain.is_set():
+                return 503, b'{"status":"draining"}'
+            return (200, b'{"status":"ready"}') if self._state.routes.ready else (503, b'{"status":"starting"}')
+        key = await key_record(self._state, head, conn.address)
+        if head.path == b"/v1/models":
+            return 200, list_models(self._state.routes, key)
+        return 200, show_model(self._state.routes, key, head.path.removeprefix(b"/v1/models/"))
+
+
+async def _write(conn: ClientConnection, head: RequestHead | None, response: bytes) -> None:
+    if head is not None and head.method == b"HEAD":
+        response = response[: response.index(b"\r\n\r\n") + 4]
+    await conn.write(response)
+
+
+def _turn_away(sock: socket.socket) -> None:
+    """Say why and close, without a task of its own."""
+    refusal = Refusal(
+        429,
+        f"More than {MAX_CONNECTIONS_PER_ADDRESS} connections from your address.",
+        code="too_many_connections",
+        retry_after_s=1,
+    )
+    try:
+        sock.send(response_of(refusal))
+    except OSError:
+        pass
+    sock.close()

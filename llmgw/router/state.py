@@ -1,0 +1,139 @@
+"""What a router knows, in one place: routing is replaced whole, and nothing here but an unknown key waits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from llmgw.core import secrets
+from llmgw.core.routing import Activity, KeyRecord, RoutedModel, RoutedReplica, Routing, Timeouts, UsageRow
+from llmgw.router.keys import KeyCache
+from llmgw.router.usage import UsageSpool
+
+MAX_WANTED = 256
+"""Names of models asked for in vain that are kept between two reports; more are forgotten until the next."""
+
+
+class IndexedRoutes:
+    """A `Routing` prepared for look-ups; never changed once made."""
+
+    def __init__(self, routing: Routing | None = None) -> None:
+        """Index `routing`; none is a router that never heard of the cluster."""
+        self.routing = routing
+        self._timeouts = routing.timeouts if routing else Timeouts()
+        self._models = routing.models if routing else ()
+        self._names = _index_names(self._models)
+        self._replicas: Mapping[str, Sequence[RoutedReplica]] = _index_replicas(routing.replicas if routing else ())
+
+    def resolve(self, name: str) -> RoutedModel | None:
+        """The model a client means by its name or an alias; a name goes before another model's alias."""
+        return self._names.get(name)
+
+    def replicas(self, model: str) -> Sequence[RoutedReplica]:
+        """Ready replicas of the model of that name."""
+        return self._replicas.get(model, ())
+
+    def models(self) -> Sequence[RoutedModel]:
+        """All models of the catalog."""
+        return self._models
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Seconds the router waits for engines and clients."""
+        return self._timeouts
+
+    @property
+    def ready(self) -> bool:
+        """Whether a routing was ever heard or restored."""
+        return self.routing is not None
+
+
+class FollowerState:
+    """Implements `ports.RouterState` on what the feed brings.
+
+    The data plane reads it and counts in it; the feed replaces its routes and takes its activity.
+    """
+
+    def __init__(self, *, cluster_secret: bytes, keys: KeyCache, usage: UsageSpool) -> None:
+        self.in_flight: dict[str, int] = {}
+        self.requests = 0
+        self.open_requests = 0
+        self.on_want: Callable[[], None] = _nothing
+        """Called when a model is wanted that was not since the last report, so that the report goes at once."""
+        self._routes = IndexedRoutes()
+        self._secret = cluster_secret
+        self._engine_keys: dict[str, str] = {}
+        self._keys = keys
+        self._usage = usage
+        self._last_used: dict[str, float] = {}
+        self._wanted: dict[str, None] = {}
+
+    @property
+    def routes(self) -> IndexedRoutes:
+        """The newest snapshot."""
+        return self._routes
+
+    def apply(self, routing: Routing) -> None:
+        """Replace the routes by `routing`, and forget the engine keys of replicas that are gone."""
+        self._routes = IndexedRoutes(routing)
+        kept = {replica.id for replica in routing.replicas} | self.in_flight.keys()
+        self._engine_keys = {name: key for name, key in self._engine_keys.items() if name in kept}
+
+    def engine_key(self, replica_id: str) -> str:
+        """Key under which the replica's engine answers; derived once."""
+        key = self._engine_keys.get(replica_id)
+        if key is None:
+            key = self._engine_keys[replica_id] = secrets.engine_key(self._secret, replica_id)
+        return key
+
+    async def authenticate(self, authorization: bytes | None, client: str) -> KeyRecord:
+        """Whose key this is; raises Refusal (401, 429, 503). See `KeyCache.authenticate`."""
+        return await self._keys.authenticate(authorization, client)
+
+    def authenticate_cached(self, authorization: bytes) -> KeyRecord | None:
+        """The record of a key known lately, without waiting; none means: ask the slow way."""
+        return self._keys.cached(authorization)
+
+    def record(self, row: UsageRow) -> None:
+        """Keep a usage row for the store. Never blocks, never raises."""
+        self._usage.record(row)
+        if row.replica:
+            self._last_used[row.replica] = row.at
+
+    def want(self, model: str) -> None:
+        """A model was asked for that has no Ready replica; the control plane hears of it at once."""
+        if model in self._wanted or len(self._wanted) >= MAX_WANTED:
+            return
+        self._wanted[model] = None
+        self.on_want()
+
+    def take_activity(self) -> Activity:
+        """What happened since the last call; what it returns is not returned again."""
+        activity = Activity(
+            requests=self.requests,
+            open_requests=self.open_requests,
+            in_flight=dict(self.in_flight),
+            last_used=self._last_used,
+            want=tuple(self._wanted),
+        )
+        self._last_used = {}
+        self._wanted = {}
+        return activity
+
+
+def _index_names(models: Sequence[RoutedModel]) -> Mapping[str, RoutedModel]:
+    names: dict[str, RoutedModel] = {}
+    for model in models:
+        for alias in model.aliases:
+            names.setdefault(alias, model)
+    names.update((model.name, model) for model in models)
+    return MappingProxyType(names)
+
+
+def _index_replicas(replicas: Sequence[RoutedReplica]) -> Mapping[str, tuple[RoutedReplica, ...]]:
+    by_model: dict[str, list[RoutedReplica]] = {}
+    for replica in replicas:
+        by_model.setdefault(replica.model, []).append(replica)
+    return MappingProxyType({model: tuple(found) for model, found in by_model.items()})
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""

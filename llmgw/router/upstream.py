@@ -1,0 +1,237 @@
+"""Connections to engines: each is in its replica's pool, answering one stream, or closed; never two of these.
+
+Life of a connection: `Pool.connect` or `Pool.take` → `begin(stream, request)` → the reactor calls `on_event`, which
+feeds the parser and the stream → `release` puts it back, or closes it if the answer left any doubt about what follows.
+An idle connection that becomes readable was closed by the engine, or says what nobody asked for: it is dropped at once.
+"""
+
+import select
+import socket
+from typing import Protocol
+
+import httptools
+
+from llmgw.router.limits import MAX_ENGINE_HEAD_BYTES, RECV_BYTES
+from llmgw.router.reactor import READ_EVENTS, Reactor
+
+Header = tuple[bytes, bytes]
+
+
+class Receiver(Protocol):
+    """What a connection hands its answer to."""
+
+    def on_head(self, status: int, headers: list[Header]) -> None:
+        """The final head; called from within the parser, so it may only take notes."""
+
+    def pass_chunk(self, chunk: bytes) -> bool:
+        """Take a whole chunk past the parser, or refuse to."""
+
+    def advance(self) -> None:
+        """Body parts arrived, or the answer is complete."""
+
+    def on_eof(self) -> None:
+        """The engine closed or reset the connection."""
+
+    def on_garbage(self) -> None:
+        """What the engine sent is not an answer."""
+
+
+class Owner(Protocol):
+    """Where a connection belongs while it answers nobody."""
+
+    reactor: Reactor
+
+    def put(self, upstream: "Upstream") -> None:
+        """Keep it for the next request."""
+
+    def forget(self, upstream: "Upstream") -> None:
+        """It was closed."""
+
+
+class _Surplus(Exception):
+    """A second answer to one request."""
+
+
+class Upstream:
+    """One connection to an engine."""
+
+    __slots__ = (
+        "_between_chunks",
+        "_feed",
+        "_head_bytes",
+        "_headers",
+        "_in_chunk",
+        "_keep_alive",
+        "_parser",
+        "_paused",
+        "_recv",
+        "_status",
+        "_unsent",
+        "closed",
+        "complete",
+        "fd",
+        "idle_since",
+        "on_body",
+        "on_chunk_complete",
+        "on_chunk_header",
+        "parts",
+        "pool",
+        "reused",
+        "sock",
+        "stream",
+        "until_close",
+    )
+
+    def __init__(self, pool: Owner, sock: socket.socket) -> None:
+        self.pool = pool
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.stream: Receiver | None = None
+        self.parts: list[bytes] = []
+        """Body bytes of the last read; the stream empties it."""
+        self.on_body = self.parts.append
+        self.complete = False
+        """The answer ended where its framing says."""
+        self.until_close = False
+        """The answer has no length: only the end of the connection ends it."""
+        self.closed = False
+        self.reused = False
+        self.idle_since = 0.0
+        self._unsent: memoryview | None = None
+        self._paused = False
+        self._status = 0
+        self._headers: list[Header] = []
+        self._head_bytes = 0
+        self._keep_alive = False
+        # The parser calls both for every chunk. Reversing turns the flag over without a Python frame.
+        self._in_chunk = [False, True]
+        self.on_chunk_header = self.on_chunk_complete = self._in_chunk.reverse
+        self._between_chunks = False
+        """The parser expects a chunk's size line, so that a whole chunk may go past it and leave it as it is."""
+        self._recv = sock.recv
+        self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
+        pool.reactor.add(self.fd, READ_EVENTS, self.on_event)
+
+    def begin(self, stream: Receiver, request: bytes) -> None:
+        """Send a request whose answer goes to `stream`. Failures show when the answer is read."""
+        self.stream = stream
+        self.complete = self.until_close = self._keep_alive = False
+        self._in_chunk[:] = (False, True)
+        self._between_chunks = False
+        self._status = self._head_bytes = 0
+        try:
+            sent = self.sock.send(request)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return
+        if sent < len(request):
+            self._unsent = memoryview(request)[sent:]
+            self.pool.reactor.epoll.modify(self.fd, READ_EVENTS | select.EPOLLOUT)
+
+    def on_event(self, mask: int) -> None:
+        """Serve the socket."""
+        if self._unsent is not None and mask & select.EPOLLOUT:
+            self._push(self._unsent)
+            if mask == select.EPOLLOUT:
+                return
+        try:
+            data = self._recv(RECV_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        stream = self.stream
+        if stream is None:
+            self.close()
+        elif not data:
+            stream.on_eof()
+        elif not (self._between_chunks and stream.pass_chunk(data)):
+            self._head_bytes += len(data)
+            try:
+                self._feed(data)
+                self._between_chunks = self._status > 0 and not self._in_chunk[0] and data.endswith(b"\r\n")
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                self._keep_alive = False
+                stream.advance()
+                if self.stream is stream:
+                    stream.on_garbage()
+                return
+            if not self._status and self._head_bytes > MAX_ENGINE_HEAD_BYTES:
+                stream.on_garbage()
+            else:
+                stream.advance()
+
+    def _push(self, unsent: memoryview) -> None:
+        try:
+            unsent = unsent[self.sock.send(unsent) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            unsent = unsent[len(unsent) :]
+            self._keep_alive = False
+        self._unsent = unsent if unsent else None
+        if self._unsent is None:
+            self.pool.reactor.epoll.modify(self.fd, READ_EVENTS)
+
+    def on_message_begin(self) -> None:
+        """Parser: an answer begins; only interim ones may come before another."""
+        if self.complete:
+            raise _Surplus
+        self._headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Parser: a header, or a trailer, which is dropped."""
+        if not self._status:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Parser: the head is complete."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._status = status
+        names = [name for name, _ in self._headers]
+        bodiless = status in (204, 304)
+        self.until_close = not bodiless and b"content-length" not in names and b"transfer-encoding" not in names
+        self._keep_alive = self._parser.should_keep_alive() and not self.until_close
+        if self.stream is not None:
+            self.stream.on_head(status, self._headers)
+
+    def on_message_complete(self) -> None:
+        """Parser: an answer ended."""
+        if self._status:
+            self.complete = True
+
+    def pause(self) -> None:
+        """Read nothing until `resume`: the client does not keep up."""
+        if not self._paused and not self.closed:
+            self._paused = True
+            self.pool.reactor.remove(self.fd)
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused and not self.closed:
+            self._paused = False
+            events = READ_EVENTS if self._unsent is None else READ_EVENTS | select.EPOLLOUT
+            self.pool.reactor.add(self.fd, events, self.on_event)
+
+    def release(self) -> None:
+        """The stream is through with it: back to the pool if a next answer can only be the next request's."""
+        self.stream = None
+        self.parts.clear()
+        if self.complete and self._keep_alive and self._unsent is None and not self._paused and not self.closed:
+            self.reused = True
+            self.pool.put(self)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close it, which ends whatever the engine is doing for it."""
+        self.stream = None
+        if not self.closed:
+            self.closed = True
+            self.pool.forget(self)
+            self.pool.reactor.remove(self.fd)
+            self.sock.close()
