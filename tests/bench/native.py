@@ -1,0 +1,122 @@
+"""The programs a benchmark needs beside Python: the C engine, compiled here, and `wrk`. A missing one is a sentence."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.load import BODY, PATH, LoadPlan, run_load
+
+HERE = Path(__file__).parent
+START_S = 10.0
+STOP_S = 15.0
+
+_LUA = """
+wrk.method = "POST"
+wrk.body = %(body)s
+wrk.headers["Content-Type"] = "application/json"
+%(key)s
+done = function(summary, latency, requests)
+  local e = summary.errors
+  local errors = e.connect + e.read + e.write + e.status + e.timeout
+  io.write(string.format('JSON {"requests":%%d,"us":%%d,"errors":%%d,"p50":%%d,"p99":%%d}\\n', summary.requests,
+    summary.duration, errors, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+class Missing(Exception):
+    """A program is not installed; the message says which and where it comes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """What a load generator saw: whole answers, failed ones, seconds, and latency of whole streams."""
+
+    requests: int
+    errors: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+
+def compile_engine(directory: Path) -> Path:
+    """The C engine, built with the C compiler of the machine; raises Missing."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise Missing("no C compiler here: install one (Debian, Ubuntu: apt install gcc libc6-dev)")
+    program = directory / "engine"
+    built = subprocess.run(
+        [compiler, "-O2", "-o", str(program), str(HERE / "engine.c")], capture_output=True, text=True, check=False
+    )
+    if built.returncode:
+        raise Missing(f"{compiler} could not build tests/bench/engine.c: {built.stderr.strip()[:400]}")
+    return program
+
+
+@contextlib.contextmanager
+def engine(program: Path, *, gap_us: int, tokens: int) -> Iterator[tuple[int, int]]:
+    """A running C engine: its pid and port."""
+    with child([str(program), "0", str(gap_us), str(tokens)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline().split()[1])
+
+
+@contextlib.contextmanager
+def child(
+    argv: Sequence[str],
+    *,
+    stdout: int | None = subprocess.DEVNULL,
+    stderr: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    cwd: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process, ended by SIGTERM and then SIGKILL."""
+    log = stderr.open("wb") if stderr is not None else None
+    try:
+        process = subprocess.Popen(argv, stdout=stdout, stderr=log or subprocess.DEVNULL, pass_fds=pass_fds, cwd=cwd)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+    finally:
+        if log is not None:
+            log.close()
+
+
+def load(directory: Path, plan: LoadPlan) -> Burst:
+    """`plan.seconds` of load by wrk, else by our own generator (which also ends after `plan.streams`)."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        seen = run_load(plan)
+        return Burst(
+            requests=seen.requests,
+            errors=sum(seen.wrong.values()),
+            seconds=seen.seconds,
+            p50_ms=seen.total_ms[0],
+            p99_ms=seen.total_ms[1],
+        )
+    script = directory / "load.lua"
+    key = f'wrk.headers["Authorization"] = "Bearer {plan.key}"' if plan.key else ""
+    script.write_text(_LUA % {"body": f"[==[{BODY}]==]", "key": key})
+    seconds = max(1, round(plan.seconds))
+    argv = [wrk, "-t1", f"-c{plan.clients}", f"-d{seconds}s", "-s", str(script), f"http://127.0.0.1:{plan.port}{PATH}"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 30, check=True).stdout
+    figures = json.loads(next(line for line in said.splitlines() if line.startswith("JSON ")).removeprefix("JSON "))
+    return Burst(
+        requests=figures["requests"],
+        errors=figures["errors"],
+        seconds=figures["us"] / 1e6,
+        p50_ms=figures["p50"] / 1e3,
+        p99_ms=figures["p99"] / 1e3,
+    )
