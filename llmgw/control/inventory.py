@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from llmgw.control.touched import Touched
 from llmgw.core.cluster import (
+    HEARTBEAT_S,
     LOST_AFTER_S,
     FetchProgress,
     Node,
@@ -24,9 +26,13 @@ SETTLE_S = LOST_AFTER_S
 class Inventory:
     """Nodes and replicas. All times are the leader's monotonic seconds, given by `clock`."""
 
-    def __init__(self, clock: Callable[[], float], changed: Callable[[], None]) -> None:
+    def __init__(self, clock: Callable[[], float], changed: Callable[[], None], touched: Touched | None = None) -> None:
+        """`changed` is called when there is something to decide; `touched` notes what any call changed."""
         self._clock = clock
         self._changed = changed
+        self._touched = touched or Touched()
+        self._told: dict[str, float] = {}
+        """When each node's figures were last noted as changed."""
         self._nodes: dict[str, Node] = {}
         self._connected: set[str] = set()
         self._heard: set[str] = set()
@@ -43,6 +49,7 @@ class Inventory:
         self._replicas = {}
         self._failures = {}
         self._since = self._clock()
+        self._touched.everything()
 
     # -- what the store says
 
@@ -51,11 +58,17 @@ class Inventory:
         names: set[str] = set()
         for name, cordoned in enrolled:
             names.add(name)
-            known = self._nodes.get(name) or Node(name=name, link=NodeLink.SILENT, heard_at=self._clock())
-            self._nodes[name] = msgspec.structs.replace(known, cordoned=cordoned)
+            if name not in self._nodes:
+                self._nodes[name] = Node(name=name, link=NodeLink.SILENT, heard_at=self._clock(), cordoned=cordoned)
+                self._touch_node(name)
+            elif self._nodes[name].cordoned != cordoned:
+                self._nodes[name] = msgspec.structs.replace(self._nodes[name], cordoned=cordoned)
+                self._touched.node(name)
         for gone in self._nodes.keys() - names - self._connected:
             del self._nodes[gone]
+            self._told.pop(gone, None)
             self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
+            self._touched.everything()
         self._changed()
 
     def cordon(self, name: str, on: bool) -> None:
@@ -63,6 +76,7 @@ class Inventory:
         node = self._nodes.get(name)
         if node is not None:
             self._nodes[name] = msgspec.structs.replace(node, cordoned=on)
+            self._touched.node(name)
             self._changed()
 
     # -- what agents say
@@ -78,22 +92,30 @@ class Inventory:
         before = {k: r for k, r in self._replicas.items() if r.node == node.name}
         for gone in before.keys() - {r.id for r in replicas}:
             del self._replicas[gone]
+            self._touched.replica(gone)
         for replica in replicas:
             # A node speaks for its own replicas only, whatever ids it names.
             if replica.id in before or replica.id not in self._replicas:
                 self._merge(replica, before.get(replica.id), now)
+        self._touch_node(node.name)
         self._changed()
 
     def disconnected(self, name: str) -> None:
         """The agent's stream ended; its engines most likely run on."""
         self._connected.discard(name)
+        self._touch_node(name)
         self._changed()
 
     def heard(self, name: str) -> None:
         """The agent said something."""
         node = self._nodes.get(name)
         if node is not None:
-            self._nodes[name] = msgspec.structs.replace(node, heard_at=self._clock())
+            now = self._clock()
+            self._nodes[name] = msgspec.structs.replace(node, heard_at=now)
+            # A word between two samples is no news; a node whose readings rest is heard all the same.
+            if now - self._told.get(name, 0.0) >= HEARTBEAT_S:
+                self._told[name] = now
+                self._touched.figures(name)
 
     def inventory_changed(self, node: Node, problems: Sequence[str] = ()) -> None:
         """New hardware or engines on a connected node."""
@@ -111,6 +133,7 @@ class Inventory:
             engines=node.engines,
         )
         self._problems[node.name] = tuple(problems)
+        self._touch_node(node.name)
         self._changed()
 
     def sensed(self, name: str, figures: NodeFigures) -> None:
@@ -127,6 +150,8 @@ class Inventory:
         )
         self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given)
         self._cards.update(figures.cards)
+        self._told[name] = self._clock()
+        self._touched.figures(name)
 
     def shard_changed(self, node: str, replica: Replica) -> None:
         """A status of a shard the agent has; one the leader never heard of is taken in when it says what it is."""
@@ -135,6 +160,7 @@ class Inventory:
             return
         if replica.state is ShardState.STOPPED:
             self._replicas.pop(replica.id, None)
+            self._touched.replica(replica.id)
         elif known is not None or replica.model:
             self._merge(msgspec.structs.replace(replica, node=node), known, self._clock())
         self._changed()
@@ -146,6 +172,7 @@ class Inventory:
             if known is not None and known.node == node:
                 moved = msgspec.structs.replace(progress, at=self._clock())
                 self._replicas[replica_id] = msgspec.structs.replace(known, progress=moved)
+                self._touched.replica(replica_id)
 
     # -- what the reconciler does
 
@@ -153,6 +180,7 @@ class Inventory:
         """A start was sent."""
         now = self._clock()
         self._replicas[replica.id] = msgspec.structs.replace(replica, since=now, started_at=now)
+        self._touched.replica(replica.id)
 
     def draining(self, replica_id: str, reason: str) -> None:
         """A drain was sent; the replica leaves routing now, whatever the agent answers."""
@@ -161,6 +189,7 @@ class Inventory:
             self._replicas[replica_id] = msgspec.structs.replace(
                 known, state=ShardState.DRAINING, since=self._clock(), message=reason
             )
+            self._touched.replica(replica_id)
 
     def restart(self, replica_id: str) -> None:
         """The replica no longer counts as what is wanted; the reconciler replaces it."""
@@ -173,6 +202,7 @@ class Inventory:
     def forget(self, replica_id: str) -> None:
         """A failed replica was cleared."""
         self._replicas.pop(replica_id, None)
+        self._touched.replica(replica_id)
 
     def forgive(self, model: str) -> None:
         """The next replica of the model starts without a pause."""
@@ -186,6 +216,19 @@ class Inventory:
         return tuple(
             msgspec.structs.replace(node, link=self._link(node, now)) for _, node in sorted(self._nodes.items())
         )
+
+    def node(self, name: str) -> Node | None:
+        """One node with its link as of now."""
+        node = self._nodes.get(name)
+        return None if node is None else msgspec.structs.replace(node, link=self._link(node, self._clock()))
+
+    def node_names(self) -> frozenset[str]:
+        """Names of all nodes."""
+        return frozenset(self._nodes)
+
+    def unconnected(self) -> frozenset[str]:
+        """Nodes whose link may change by time alone."""
+        return frozenset(self._nodes.keys() - self._connected)
 
     def replicas(self) -> tuple[Replica, ...]:
         """Every replica, by id."""
@@ -215,6 +258,12 @@ class Inventory:
         """Every known node spoke since this process leads, or had SETTLE_S to."""
         return self._nodes.keys() <= self._heard or self._clock() - self._since >= SETTLE_S
 
+    def _touch_node(self, name: str) -> None:
+        """The node itself changed, or whether it is heard."""
+        self._told[name] = self._clock()
+        self._touched.node(name)
+        self._touched.figures(name)
+
     def _link(self, node: Node, now: float) -> NodeLink:
         if node.name in self._connected:
             return NodeLink.CONNECTED
@@ -222,6 +271,7 @@ class Inventory:
 
     def _merge(self, told: Replica, known: Replica | None, now: float) -> None:
         """Take in what was told; `since` moves only with the state, and a transition clears the download."""
+        self._touched.replica(told.id)
         if known is None:
             self._replicas[told.id] = msgspec.structs.replace(told, since=now, started_at=now)
             return

@@ -142,6 +142,9 @@ def test_a_restart_replaces_what_began_before_it() -> None:
     assert newer == Plan()
 
 
+COMING = (ShardState.PENDING, ShardState.FETCHING, ShardState.CHECKING, ShardState.STARTING)
+
+
 def _apply(snapshot: Snapshot, plan: Plan, step: int) -> Snapshot:
     """A cluster in which every order succeeds by the next look."""
     gone = {s.replica for s in plan.stops}
@@ -153,7 +156,7 @@ def _apply(snapshot: Snapshot, plan: Plan, step: int) -> Snapshot:
             continue
         if replica.id in draining:
             replicas.append(changed(replica, state=ShardState.DRAINING, since=snapshot.now))
-        elif replica.state in (ShardState.PENDING, ShardState.STARTING):
+        elif replica.state in COMING:
             replicas.append(changed(replica, state=ShardState.READY, since=now))
         else:
             replicas.append(replica)
@@ -224,7 +227,7 @@ def test_any_cluster_comes_to_rest_as_wanted(snapshot: Snapshot) -> None:
             node = nodes[start.placement.node]
             assert node.link is NodeLink.CONNECTED
             assert not node.cordoned
-        coming = any(r.state in (ShardState.PENDING, ShardState.STARTING) for r in snapshot.replicas)
+        coming = any(r.state in COMING for r in snapshot.replicas)
         if not (plan.starts or plan.drains or plan.stops or coming):
             break
         snapshot = _apply(snapshot, plan, step)

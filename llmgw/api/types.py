@@ -1,0 +1,348 @@
+"""The admin API's documents. `--json` prints them, the OpenAPI document is generated from them, clients decode them.
+
+Fields are only ever added. Bytes are plain integers, durations seconds, times RFC 3339 in UTC.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from llmgw.core.catalog import Model, ModelFacts, Profile, Scaling
+from llmgw.core.verdicts import CardVerdict as CardVerdict
+from llmgw.core.verdicts import NodeVerdict as NodeVerdict
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of every refusal (`application/problem+json`)."""
+
+    code: str
+    message: str
+    status: int
+    field: str | None = None
+    """Where the request is wrong (`scaling.min`), when it is."""
+
+
+class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A router process of this machine."""
+
+    pid: int
+    port: int
+    requests: int = 0
+    open_requests: int = 0
+    version: str = ""
+    connected: bool = True
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A control plane."""
+
+    id: str
+    pid: int
+    host: str
+    leader: bool
+    version: str
+    epoch: int = 0
+
+
+class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A card with its newest figures; absent figures are null."""
+
+    uuid: str
+    index: int
+    name: str
+    gpu_class: str
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_active_percent: float | None = None
+    """Share of the card's multiprocessors at work, where it can be read."""
+    power_limit_w: float | None = None
+    memory_temperature_c: float | None = None
+    healthy: bool = True
+    problem: str = ""
+    replica: str | None = None
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine on a node."""
+
+    engine: str
+    version: str
+    usable: bool
+    why_not: str = ""
+
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as last heard."""
+
+    name: str
+    state: str
+    """`connected`, `silent`, `lost` or `cordoned`."""
+    address: str = ""
+    agent_version: str = ""
+    agent_pid: int = 0
+    heartbeat_age_s: float | None = None
+    cpus: int = 0
+    cpu_model: str = ""
+    cpu_percent: float | None = None
+    load_1m: float | None = None
+    memory_total_bytes: int = 0
+    memory_available_bytes: int = 0
+    memory_reserved_bytes: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    cards: tuple[CardInfo, ...] = ()
+    engines: tuple[EngineInfo, ...] = ()
+    problems: tuple[str, ...] = ()
+    simulated: bool = False
+
+
+class ProgressInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A download on its way."""
+
+    phase: str
+    done_bytes: int
+    total_bytes: int
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica and where it stands."""
+
+    id: str
+    model: str
+    profile: str
+    engine: str
+    node: str
+    state: str
+    since_s: float
+    """Seconds it has been in this state."""
+    pid: int = 0
+    endpoint: str = ""
+    cards: tuple[str, ...] = ()
+    memory_bytes: int = 0
+    context_length: int = 0
+    slots: int = 0
+    restarts: int = 0
+    adopted: bool = False
+    in_flight: int = 0
+    progress: ProgressInfo | None = None
+    message: str = ""
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A catalog entry with what became of it."""
+
+    name: str
+    state: str
+    """`ready`, `partial`, `starting`, `fetching`, `pending`, `failed` or `stopped`."""
+    ready: int
+    wanted: int
+    source: str
+    message: str = ""
+    """The one sentence that matters when it is not ready."""
+    spec: Model
+    facts: ModelFacts | None = None
+    context_length: int = 0
+    """Tokens a request may span as served."""
+    max_output: int = 0
+    declared: bool = False
+    """Declared in the settings; model commands cannot change it."""
+    created: datetime | None = None
+    changed: datetime | None = None
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`ctl status`."""
+
+    version: str
+    cluster_id: str
+    leader: str | None
+    epoch: int
+    servers: tuple[ServerInfo, ...]
+    routers: tuple[RouterInfo, ...]
+    nodes: tuple[NodeInfo, ...]
+    models: tuple[ModelInfo, ...]
+    replicas: tuple[ReplicaInfo, ...]
+    database: str = ""
+    """`embedded pid N`, or the operator's host; never a password."""
+    problems: tuple[str, ...] = ()
+    """What needs attention, worst first."""
+
+
+class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl model serve`: a source, and what is not left to the defaults."""
+
+    source: str
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+    context_length: int | None = None
+    max_output: int | None = None
+    slots: int | None = None
+    scaling: Scaling = Scaling()
+    engine: str | None = None
+    gpu_class: str | None = None
+    args: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+
+
+class ModelResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a model, as a sentence with figures and the entry after it."""
+
+    message: str
+    model: ModelInfo | None = None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A change, as a sentence with figures."""
+
+    message: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`ctl explain`: where a model is, or would be, placed and why nowhere else."""
+
+    model: str
+    dry_run: bool
+    placed: tuple[str, ...] = ()
+    """Nodes its live replicas are on."""
+    would_place: str | None = None
+    """Node the next replica would go to."""
+    message: str
+    need_bytes: int = 0
+    need_detail: str = ""
+    """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
+    verdicts: tuple[NodeVerdict, ...] = ()
+
+
+class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key, without the key."""
+
+    id: str
+    name: str
+    models: tuple[str, ...] | None = None
+    created: datetime
+    revoked: datetime | None = None
+    last_used: datetime | None = None
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class KeyCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl keys create`."""
+
+    name: str
+    models: tuple[str, ...] | None = None
+
+
+class KeyCreated(msgspec.Struct, frozen=True, kw_only=True):
+    """The only time the key itself is shown."""
+
+    id: str
+    name: str
+    key: str
+
+
+class JoinTokenCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl join-token`."""
+
+    minutes: int = 15
+
+
+class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """Single use; carries the CA's fingerprint."""
+
+    token: str
+    url: str
+    command: str
+    """What to paste on the node."""
+    expires: datetime
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who changed what."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    before: Any = None
+    """JSON value of the target before the change; null where there was nothing."""
+    after: Any = None
+    """JSON value after the change; null where nothing is left."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One cluster setting."""
+
+    key: str
+    value: msgspec.Raw
+    default: msgspec.Raw
+    doc: str
+
+
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl config set`; `value` is checked against the key's type."""
+
+    value: msgspec.Raw
+
+
+class ModelAdd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl model add`: a whole catalog entry."""
+
+    model: Model
+    replace: bool = False
+    """Put it in place of the entry of that name; without it a taken name is refused."""
+
+
+class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl model scale`."""
+
+    min: int
+    max: int
+
+
+class RestartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl restart`."""
+
+    target: str
+    """A model's name or a replica's id."""
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """`/leader`: who leads, for clients and load balancers; no detail that helps an attacker."""
+
+    leader: str | None
+    """Server id of the leader, none while there is none."""
+    epoch: int = 0
+    is_self: bool = False
+    """Whether the answering control plane leads."""
+
+
+class WeightsInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of weights on the mirror."""
+
+    source: str
+    id: str
+    state: str
+    """`resolving`, `fetching`, `checking`, `ready` or `failed`."""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    """0 is unknown."""
+    files: int = 0
+    message: str = ""
+    """Why it failed."""
+    models: tuple[str, ...] = ()
+    """Models that need it; none is an orphan."""
+    revision: str = ""
+    """What the source was pinned to (a commit, a version), once that is known."""
+
+
+class WeightsFetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl weights fetch`."""
+
+    source: str

@@ -1,0 +1,1 @@
+"""Argument parsing and output; loads a command's code only when that command runs."""

@@ -1,0 +1,20 @@
+"""`llmgw demo`: the demo states its own options."""
+
+import argparse
+
+from llmgw.cli.launch import entry, guarded
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="llmgw demo", description="A cluster of one on this machine, with a real model.", allow_abbrev=False
+    )
+    entry("llmgw.demo.main", "add_arguments")(parser)
+    args = parser.parse_args(arguments)
+
+    def run() -> int | None:
+        code: int | None = entry("llmgw.demo.main", "run")(args)
+        return code
+
+    return guarded("llmgw demo", run)

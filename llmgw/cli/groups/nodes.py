@@ -1,0 +1,102 @@
+"""`ctl nodes` and `ctl node show|cordon|uncordon`."""
+
+from collections.abc import Sequence
+
+from llmgw.api.types import CardInfo, NodeInfo
+from llmgw.cli.context import Context, Handler
+from llmgw.cli.format import duration, share, size
+from llmgw.cli.output import Output
+
+
+def nodes(ctx: Context) -> None:
+    """Every node, a line each."""
+    answer = ctx.client.nodes()
+    if ctx.out.json:
+        ctx.out.document(answer)
+    else:
+        node_table(ctx.out, answer)
+
+
+def node_table(out: Output, answer: Sequence[NodeInfo], *, apart: bool = False) -> None:
+    """A line a node."""
+    rows = [
+        [
+            node.name + (" (simulated)" if node.simulated else ""),
+            node.state,
+            duration(node.heartbeat_age_s),
+            str(node.cpus),
+            share(node.memory_total_bytes - node.memory_available_bytes, node.memory_total_bytes),
+            _cards(node),
+            " ".join(engine.engine for engine in node.engines if engine.usable) or "none",
+            "; ".join(node.problems),
+        ]
+        for node in answer
+    ]
+    headers = ["NODE", "STATE", "HEARD", "CPUS", "MEMORY", "CARDS", "ENGINES", "PROBLEMS"]
+    out.table(headers, rows, empty="no node has joined: `llmgw ctl join-token` tells how", apart=apart)
+
+
+def _cards(node: NodeInfo) -> str:
+    classes = [card.gpu_class or card.name for card in node.cards]
+    return " ".join(f"{classes.count(name)}×{name}" for name in dict.fromkeys(classes)) or "-"
+
+
+def show(ctx: Context) -> None:
+    """One node in full."""
+    node = ctx.client.node(ctx.args.node)
+    if ctx.out.json:
+        ctx.out.document(node)
+        return
+    ctx.out.facts(
+        [
+            ("node", node.name + (" (simulated)" if node.simulated else "")),
+            ("state", f"{node.state}, heard {duration(node.heartbeat_age_s)} ago"),
+            ("address", node.address),
+            ("agent", f"{node.agent_version} (pid {node.agent_pid})" if node.agent_pid else node.agent_version),
+            ("cpu", f"{node.cpus} × {node.cpu_model or 'CPU'}"),
+            ("load", "" if node.load_1m is None else f"{node.load_1m:.2f}"),
+            ("memory", f"{size(node.memory_available_bytes)} free of {size(node.memory_total_bytes)}"),
+            ("reserved", size(node.memory_reserved_bytes)),
+            ("disk", f"{size(node.disk_free_bytes)} free of {size(node.disk_total_bytes)}"),
+        ]
+    )
+    for problem in node.problems:
+        ctx.out.line(f"! {problem}")
+    engines = [[e.engine, e.version, "yes" if e.usable else "no", e.why_not] for e in node.engines]
+    ctx.out.table(["ENGINE", "VERSION", "USABLE", "WHY NOT"], engines, empty="no engine can start there", apart=True)
+    headers = ["CARD", "NAME", "CLASS", "MEMORY", "BUSY", "TEMP", "POWER", "REPLICA", "PROBLEM"]
+    ctx.out.table(headers, [_card(card) for card in node.cards], apart=True)
+
+
+def _card(card: CardInfo) -> list[str]:
+    return [
+        str(card.index),
+        card.name,
+        card.gpu_class,
+        "-" if card.memory_total_bytes is None else share(card.memory_used_bytes or 0, card.memory_total_bytes),
+        "-" if card.utilization_percent is None else f"{card.utilization_percent:.0f}%",
+        "-" if card.temperature_c is None else f"{card.temperature_c:.0f} °C",
+        "-" if card.power_w is None else f"{card.power_w:.0f} W",
+        card.replica or "-",
+        card.problem,
+    ]
+
+
+def cordon(ctx: Context) -> None:
+    """Keep new replicas off a node."""
+    result = ctx.client.cordon(ctx.args.node, True)
+    ctx.done(result, result.message)
+
+
+def uncordon(ctx: Context) -> None:
+    """Allow new replicas on a node again."""
+    result = ctx.client.cordon(ctx.args.node, False)
+    ctx.done(result, result.message)
+
+
+HANDLERS: dict[tuple[str, ...], Handler] = {
+    ("nodes",): nodes,
+    ("node", "show"): show,
+    ("node", "cordon"): cordon,
+    ("node", "uncordon"): uncordon,
+}

@@ -1,0 +1,66 @@
+"""`ctl replicas` and `ctl restart`."""
+
+from collections.abc import Sequence
+
+from llmgw.api.client import AdminClient
+from llmgw.api.types import ProgressInfo, ReplicaInfo
+from llmgw.cli.context import Context, Handler
+from llmgw.cli.format import duration, size
+from llmgw.cli.output import Output
+
+
+def replicas(ctx: Context) -> None:
+    """Every replica, a line each."""
+    answer = ctx.client.replicas(ctx.args.model)
+    if ctx.out.json:
+        ctx.out.document(answer)
+    else:
+        replica_table(ctx.out, answer)
+
+
+def replica_table(out: Output, answer: Sequence[ReplicaInfo], *, apart: bool = False) -> None:
+    """A line a replica."""
+    rows = [
+        [
+            r.id,
+            r.model,
+            r.node,
+            r.engine,
+            r.state,
+            duration(r.since_s),
+            str(r.pid or "-"),
+            str(r.in_flight),
+            str(r.restarts),
+            _progress(r.progress) or r.message,
+        ]
+        for r in answer
+    ]
+    headers = ["REPLICA", "MODEL", "NODE", "ENGINE", "STATE", "FOR", "PID", "OPEN", "RESTARTS", "MESSAGE"]
+    out.table(headers, rows, empty="no replica runs", apart=apart)
+
+
+def _progress(progress: ProgressInfo | None) -> str:
+    if progress is None:
+        return ""
+    if progress.total_bytes <= 0:
+        return f"{progress.phase} {size(progress.done_bytes)}"
+    percent = 100 * progress.done_bytes // progress.total_bytes
+    return f"{progress.phase} {percent}% of {size(progress.total_bytes)}"
+
+
+def restart(ctx: Context) -> None:
+    """Restart a model's replicas one by one, or one replica."""
+    target = ctx.args.target
+    ctx.confirm(lambda client: _in_figures(client, target))
+    result = ctx.client.restart(target)
+    ctx.done(result, result.message)
+
+
+def _in_figures(client: AdminClient, target: str) -> str:
+    models = {name: model.name for model in client.models() for name in model.spec.names}
+    found = [r for r in client.replicas() if r.id == target or r.model == models.get(target)]
+    in_flight = sum(replica.in_flight for replica in found)
+    return f"Restarts {len(found)} replicas of {target} one by one; {in_flight} requests are in flight."
+
+
+HANDLERS: dict[tuple[str, ...], Handler] = {("replicas",): replicas, ("restart",): restart}

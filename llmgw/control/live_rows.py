@@ -1,0 +1,213 @@
+"""Rows of the live feed from what the services hold. Pure: the same state gives the same row, byte for byte."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from llmgw.api.types import ModelInfo, NodeInfo, ProgressInfo, RouterInfo
+from llmgw.api.watch import AuditRow, CardRow, FiguresRow, KeyRow, ModelRow, NodeRow, ReplicaRow, WeightsRow
+from llmgw.core.cluster import Node, Replica
+from llmgw.core.figures import CardFigures
+from llmgw.core.weights import SetStatus
+from llmgw.store.audit import AuditRow as StoredAudit
+from llmgw.store.keys import KeyRow as StoredKey
+
+T = TypeVar("T", int, float)
+STEP_S = 1.0
+"""The wall clock may differ this much from what was expected before moments follow it."""
+
+
+class Moments:
+    """Monotonic seconds as Unix seconds, to a tenth. The same moment stays the same while the wall clock is calm."""
+
+    def __init__(self, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._offset = wall() - clock()
+
+    def unix(self, at: float) -> float:
+        """Unix seconds of a monotonic moment."""
+        offset = self._wall() - self._clock()
+        if abs(offset - self._offset) > STEP_S:
+            self._offset = offset
+        return round(at + self._offset, 1)
+
+
+def model_row(info: ModelInfo) -> ModelRow:
+    """A catalog entry with what became of it."""
+    return ModelRow(
+        name=info.name,
+        state=info.state,
+        ready=info.ready,
+        wanted=info.wanted,
+        source=info.source,
+        message=info.message,
+        spec=info.spec,
+        facts=info.facts,
+        context_length=info.context_length,
+        max_output=info.max_output,
+        declared=info.declared,
+        created=_seconds(info.created) or 0.0,
+        changed=_seconds(info.changed) or 0.0,
+    )
+
+
+def replica_row(replica: Replica, in_flight: int, moments: Moments) -> ReplicaRow:
+    """A replica, its download in figures and its last word as it was said."""
+    progress = replica.progress
+    return ReplicaRow(
+        id=replica.id,
+        model=replica.model,
+        profile=replica.profile,
+        engine=replica.engine,
+        node=replica.node,
+        state=replica.state.value,
+        since=moments.unix(replica.since),
+        pid=replica.pid,
+        endpoint=replica.endpoint,
+        cards=replica.cards,
+        memory_bytes=replica.memory_bytes,
+        context_length=replica.context_length,
+        slots=replica.slots,
+        restarts=replica.restarts,
+        adopted=replica.adopted,
+        in_flight=in_flight,
+        progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
+        if progress and progress.phase
+        else None,
+        message=replica.message,
+    )
+
+
+def node_row(info: NodeInfo) -> NodeRow:
+    """What seldom changes of a node."""
+    return NodeRow(
+        name=info.name,
+        state=info.state,
+        address=info.address,
+        agent_version=info.agent_version,
+        agent_pid=info.agent_pid,
+        cpus=info.cpus,
+        cpu_model=info.cpu_model,
+        memory_total_bytes=info.memory_total_bytes,
+        memory_reserved_bytes=info.memory_reserved_bytes,
+        disk_total_bytes=info.disk_total_bytes,
+        cards=tuple(
+            CardRow(
+                uuid=card.uuid,
+                index=card.index,
+                name=card.name,
+                gpu_class=card.gpu_class,
+                memory_total_bytes=card.memory_total_bytes,
+                healthy=card.healthy,
+                problem=card.problem,
+                replica=card.replica,
+            )
+            for card in info.cards
+        ),
+        engines=info.engines,
+        problems=info.problems,
+        simulated=info.simulated,
+    )
+
+
+def figures_row(node: Node, figures: Callable[[str], CardFigures], moments: Moments) -> FiguresRow:
+    """What changes of a node with every sample."""
+    cards = [figures(card.uuid) for card in node.cards]
+    return FiguresRow(
+        heard=moments.unix(node.heard_at),
+        cpu_percent=_rounded(node.cpu_percent),
+        load_1m=None if node.load_1m is None else round(node.load_1m, 2),
+        memory_available_bytes=node.memory_available_bytes or None,
+        disk_free_bytes=node.disk_free_bytes or None,
+        memory_used_bytes=_column(card.memory_used_bytes for card in node.cards),
+        utilization_percent=_column(_rounded(card.utilization_percent) for card in cards),
+        work_percent=_column(work_percent(card) for card in cards),
+        temperature_c=_column(_rounded(card.temperature_c) for card in cards),
+        power_w=_column(_rounded(card.power_w) for card in cards),
+    )
+
+
+def work_percent(card: CardFigures) -> float | None:
+    """How much of the chip works: multiprocessors active where that is read, else power against its limit."""
+    if card.sm_active_percent is not None:
+        return _rounded(card.sm_active_percent)
+    if card.power_w is None or not card.power_limit_w:
+        return None
+    return _rounded(min(100.0, 100.0 * card.power_w / card.power_limit_w))
+
+
+def weights_row(status: SetStatus, models: tuple[str, ...], revision: str) -> WeightsRow:
+    """A set on the mirror and who needs it."""
+    return WeightsRow(
+        source=status.source,
+        id=status.id,
+        state=status.state.value,
+        done_bytes=status.done_bytes,
+        total_bytes=status.total_bytes,
+        files=status.files,
+        message=status.message,
+        models=models,
+        revision=revision,
+    )
+
+
+def key_rows(keys: Iterable[StoredKey]) -> dict[str, KeyRow]:
+    """API keys, by id."""
+    return {
+        key.id: KeyRow(
+            id=key.id,
+            name=key.name,
+            models=key.models,
+            created=key.created.timestamp(),
+            revoked=_seconds(key.revoked),
+            last_used=_seconds(key.last_used),
+            requests=key.requests,
+            input_tokens=key.input_tokens,
+            output_tokens=key.output_tokens,
+        )
+        for key in keys
+    }
+
+
+def audit_rows(entries: Iterable[StoredAudit]) -> dict[str, AuditRow]:
+    """Audit entries, by number."""
+    return {
+        str(entry.id): AuditRow(
+            id=entry.id,
+            at=entry.at.timestamp(),
+            actor=entry.actor,
+            action=entry.action,
+            target=entry.target,
+            before=entry.before,
+            after=entry.after,
+        )
+        for entry in entries
+    }
+
+
+def without_counters(routers: Iterable[RouterInfo]) -> tuple[RouterInfo, ...]:
+    """Routers as `cluster` shows them: what they count is in `traffic`."""
+    return tuple(RouterInfo(pid=r.pid, port=r.port, version=r.version, connected=r.connected) for r in routers)
+
+
+def models_by_source(sources: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Names of the models that need each source, from model → source."""
+    found: dict[str, list[str]] = {}
+    for model, source in sorted(sources.items()):
+        found.setdefault(source, []).append(model)
+    return {source: tuple(models) for source, models in found.items()}
+
+
+def _column(values: Iterable[T | None]) -> tuple[T | None, ...]:
+    """A column, empty when nothing in it is reported."""
+    column = tuple(values)
+    return column if any(value is not None for value in column) else ()
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()

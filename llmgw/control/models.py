@@ -1,0 +1,234 @@
+"""Changes to the catalog: checked, written under the epoch with their audit row, answered with figures."""
+
+import msgspec
+
+from llmgw.api.types import Explanation, ModelInfo, ModelResult, Result, ServeRequest
+from llmgw.control import views
+from llmgw.control.catalog import Catalog
+from llmgw.control.inventory import Inventory
+from llmgw.control.leadership import Leadership
+from llmgw.control.reconciler import Reconciler
+from llmgw.control.serve import changed_fields, check_servable, describe, model_for
+from llmgw.core.catalog import MAX_REPLICAS, Model, Scaling, check_model
+from llmgw.core.cluster import ShardState
+from llmgw.core.engine_rules import check_args, check_env
+from llmgw.core.errors import Conflict, InvalidInput, NotFound
+from llmgw.core.placement import place
+from llmgw.core.snapshot import CatalogEntry
+from llmgw.core.units import plural, size
+from llmgw.store import catalog as stored_catalog
+from llmgw.store.catalog import CatalogEntry as StoredModel
+from llmgw.store.store import Store
+
+
+class ModelService:
+    """What operators do with models."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        leadership: Leadership,
+        catalog: Catalog,
+        inventory: Inventory,
+        reconciler: Reconciler,
+    ) -> None:
+        self._store = store
+        self._leadership = leadership
+        self._catalog = catalog
+        self._inventory = inventory
+        self._reconciler = reconciler
+
+    def list(self) -> tuple[ModelInfo, ...]:
+        """The catalog with what became of it."""
+        snapshot = self._reconciler.snapshot()
+        return tuple(
+            views.model_info(
+                entry,
+                self._stored(entry.model.name),
+                snapshot,
+                self._reconciler.unplaced(entry.model.name),
+            )
+            for entry in snapshot.entries
+        )
+
+    def show(self, name: str) -> ModelInfo:
+        """One model, by name or alias."""
+        found = self._catalog.find(name).name
+        return next(info for info in self.list() if info.name == found)
+
+    async def serve(self, request: ServeRequest, *, actor: str) -> ModelResult:
+        """Add a model from its source."""
+        return await self.add(model_for(request), actor=actor, replace=False)
+
+    async def add(self, model: Model, *, actor: str, replace: bool) -> ModelResult:
+        """Add a whole entry, or put it in the place of the one of that name."""
+        checked(model)
+        known = self._stored(model.name)
+        if known is not None and not replace:
+            raise Conflict(f"there is a model {model.name!r} already: remove it first, or add with --replace")
+        if known is not None:
+            _refuse_declared(known)
+        await self._put(model, actor, generation=known.generation if known else 0)
+        if known is None:
+            return self._result(model, f"{describe(model)}; {self._next_step(model)}")
+        fields = changed_fields(known.spec, model)
+        if not fields:
+            return self._result(model, f"{model.name}: nothing changed")
+        return self._result(
+            model, f"{model.name}: {', '.join(fields)} changed; {self._restart_note(known.spec, model)}"
+        )
+
+    async def remove(self, name: str, *, actor: str) -> tuple[Result, str]:
+        """Take a model out; the sentence, and its source when no other model needs it."""
+        known = self._catalog.find(name)
+        _refuse_declared(known)
+        live = self._live(known.name)
+        await self._leadership.lead(stored_catalog.remove_model, known.name, actor=actor)
+        await self._reload()
+        others = self._catalog.sources()
+        message = f"{known.name} removed: {plural(live, 'replica')} stopping"
+        return Result(message=message), "" if known.spec.source in others else known.spec.source
+
+    async def stop(self, name: str, *, actor: str) -> ModelResult:
+        """Keep the entry, end its replicas."""
+        known = self._catalog.find(name)
+        if known.spec.stopped:
+            return self._result(known.spec, f"{known.name} is stopped already")
+        live = self._live(known.name)
+        model = await self._edit(known, actor, stopped=True)
+        return self._result(model, f"{model.name} stopping: {plural(live, 'replica')} drain and end; the entry is kept")
+
+    async def start(self, name: str, *, actor: str) -> ModelResult:
+        """Serve a stopped model again."""
+        known = self._catalog.find(name)
+        self._inventory.forgive(known.name)
+        if not known.spec.stopped:
+            return self._result(known.spec, f"{known.name} is not stopped")
+        model = await self._edit(known, actor, stopped=False)
+        return self._result(model, f"{model.name} starting: {plural(model.scaling.min, 'replica')} wanted")
+
+    async def scale(self, name: str, minimum: int, maximum: int, *, actor: str) -> ModelResult:
+        """Keep between `minimum` and `maximum` replicas."""
+        if not 0 <= minimum <= maximum or not 1 <= maximum <= MAX_REPLICAS:
+            raise InvalidInput(f"{minimum} to {maximum} is no range within 0 to {MAX_REPLICAS}", field="scaling")
+        known = self._catalog.find(name)
+        model = await self._edit(known, actor, scaling=Scaling(min=minimum, max=maximum))
+        before = known.spec.scaling.min
+        return self._result(model, f"{model.name}: {plural(before, 'replica')} → {minimum}, at most {maximum}")
+
+    def restart(self, target: str) -> Result:
+        """Replace a model's replicas one by one, or one replica."""
+        replica = self._inventory.replica(target)
+        if replica is not None:
+            self._inventory.restart(target)
+            return Result(message=f"{target} restarts; a new replica of {replica.model} takes its place")
+        try:
+            name = self._catalog.find(target).name
+        except NotFound as error:
+            raise NotFound(f"{target!r} is neither a model nor a replica; `llmgw ctl replicas` lists them") from error
+        self._inventory.forgive(name)
+        self._catalog.restart(name)
+        return Result(message=f"{name}: {plural(self._live(name), 'replica')} restart one by one, new before old")
+
+    def explain(self, name: str) -> Explanation:
+        """Why a catalog entry is where it is, and what stands against every other place."""
+        found = self._catalog.find(name).name
+        snapshot = self._reconciler.snapshot()
+        entry = next(e for e in snapshot.entries if e.model.name == found)
+        return self._explanation(entry, dry_run=False)
+
+    def explain_serve(self, request: ServeRequest) -> Explanation:
+        """The same for a model that is not in the catalog."""
+        model = model_for(request)
+        checked(model)
+        return self._explanation(self._reconciler.entry(CatalogEntry(model=model)), dry_run=True)
+
+    def _explanation(self, entry: CatalogEntry, *, dry_run: bool) -> Explanation:
+        snapshot = self._reconciler.snapshot()
+        decision = place(entry, snapshot)
+        live = [r for r in snapshot.replicas if r.model == entry.model.name and r.live and not dry_run]
+        placed = tuple(sorted({r.node for r in live}))
+        return Explanation(
+            model=entry.model.name,
+            dry_run=dry_run,
+            placed=placed,
+            would_place=decision.placement.node if decision.placement else None,
+            message=_explain_sentence(entry, live_count=len(live), placed=placed, decision_message=decision.message),
+            need_bytes=decision.need.total_bytes if decision.need else 0,
+            need_detail=decision.need.detail if decision.need else "",
+            verdicts=decision.verdicts,
+        )
+
+    def _stored(self, name: str) -> StoredModel | None:
+        try:
+            return self._catalog.find(name)
+        except NotFound:
+            return None
+
+    async def _edit(self, known: StoredModel, actor: str, **changes: object) -> Model:
+        _refuse_declared(known)
+        model = msgspec.structs.replace(known.spec, **changes)
+        check_model(model)
+        await self._put(model, actor, generation=known.generation)
+        return model
+
+    async def _put(self, model: Model, actor: str, *, generation: int) -> None:
+        await self._leadership.lead(stored_catalog.put_model, model, actor=actor, expected_generation=generation)
+        await self._reload()
+
+    async def _reload(self) -> None:
+        """What was written is in force when the operator hears of it, not a notification later."""
+        self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        self._reconciler.step()
+
+    def _live(self, name: str) -> int:
+        return sum(1 for r in self._inventory.replicas() if r.model == name and r.live)
+
+    def _result(self, model: Model, message: str) -> ModelResult:
+        return ModelResult(message=message, model=self.show(model.name))
+
+    def _next_step(self, model: Model) -> str:
+        info = self.show(model.name)
+        if info.message:
+            return info.message
+        where = sorted({r.node for r in self._inventory.replicas() if r.model == model.name and r.live})
+        return f"starting on {', '.join(where)}" if where else "no replica is wanted"
+
+    def _restart_note(self, before: Model, after: Model) -> str:
+        """What the change costs."""
+        running = [r for r in self._inventory.replicas() if r.model == after.name and r.state is ShardState.READY]
+        old, new = CatalogEntry(model=before), CatalogEntry(model=after)
+        hashes = {p.name: old.spec_hash(p) for p in before.profiles}
+        same = all(hashes.get(p.name) == new.spec_hash(p) for p in after.profiles)
+        if same or not running:
+            return "nothing restarts"
+        return f"{plural(len(running), 'replica')} restart one by one, new before old"
+
+
+def checked(model: Model) -> None:
+    """Raise InvalidInput for what no engine here may be told or could load."""
+    check_model(model)
+    check_servable(model)
+    for i, profile in enumerate(model.profiles):
+        check_args(profile.engine, profile.args, field=f"profiles[{i}].args")
+        check_env(profile.env, field=f"profiles[{i}].env")
+
+
+def _refuse_declared(known: StoredModel) -> None:
+    if known.declared:
+        raise Conflict(f"{known.name} is declared in the settings: change it there, with `llmgw ctl config edit`")
+
+
+def _explain_sentence(entry: CatalogEntry, *, live_count: int, placed: tuple[str, ...], decision_message: str) -> str:
+    weights = entry.facts.weights_bytes if entry.facts else 0
+    unknown = "" if weights or entry.model.source.startswith("sim:") else " (weights not fetched: size unknown)"
+    if live_count:
+        have = f"{plural(live_count, 'replica')} on {', '.join(placed)}"
+        return f"{entry.model.name}: {have}; one more {_or_no_place(decision_message)}{unknown}"
+    lead = f"{entry.model.name} ({size(weights)} of weights)" if weights else entry.model.name
+    return f"{lead}: {decision_message}{unknown}"
+
+
+def _or_no_place(message: str) -> str:
+    return message if message.startswith("goes to") else f"has no place: {message}"

@@ -1,0 +1,220 @@
+"""The leader's loop: snapshot → plan → orders → routing. Woken by the store and the agents, resynced by time.
+
+Deciding is `core.reconcile`'s; here a plan is only carried out, each step checked against the present once more.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+import trio
+
+from llmgw.control.catalog import Catalog
+from llmgw.control.inventory import Inventory
+from llmgw.control.routing import RoutingBuilder
+from llmgw.control.wake import Wake
+from llmgw.core.catalog import ModelFacts, Profile
+from llmgw.core.cluster import Replica, ShardState
+from llmgw.core.reconcile import DRAIN_DEADLINE_S, Plan, Start, Unplaced, reconcile
+from llmgw.core.routing import Routing, Timeouts
+from llmgw.core.snapshot import CatalogEntry, Snapshot, WeightsState
+
+RESYNC_S = 2.0
+"""The loop looks at least this often: deadlines pass without anyone saying so."""
+REST_FACTOR = 4.0
+"""After a look the loop rests this many times as long as it took, RESYNC_S at most: in a large cluster that changes
+all the time, agents' messages and readers get four fifths of the thread."""
+STOP_GRACE_S = 10.0
+"""An engine has this long between SIGTERM and SIGKILL."""
+STOP_REPEAT_S = STOP_GRACE_S + 5.0
+"""A stop that had no effect by then is ordered again."""
+
+log = logging.getLogger(__name__)
+
+
+class Orders(Protocol):
+    """What agents can be told. Each answers whether the order went out; orders are idempotent by replica id."""
+
+    def start(self, replica: Replica, entry: CatalogEntry, profile: Profile) -> bool:
+        """Run this replica."""
+
+    def drain(self, replica: Replica, reason: str, deadline_s: float) -> bool:
+        """Take no new requests, end by the deadline."""
+
+    def stop(self, replica: Replica, reason: str, grace_s: float) -> bool:
+        """End now."""
+
+
+class Weights(Protocol):
+    """What the mirror knows of sources."""
+
+    def ensure(self, source: str) -> None:
+        """Have the source fetched, if it is not there or on its way."""
+
+    def state(self, source: str) -> WeightsState:
+        """Where it stands."""
+
+    def facts(self, source: str) -> ModelFacts | None:
+        """What the weights say of themselves, once they are there."""
+
+
+class Traffic(Protocol):
+    """The routers, as the reconciler sees them."""
+
+    def publish(self, routing: Routing) -> None:
+        """Tell every router."""
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Open requests by replica id, over all routers."""
+
+
+class Reconciler:
+    """Keeps the cluster as the catalog wants it. One writer: this loop orders, nobody else does."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        inventory: Inventory,
+        weights: Weights,
+        orders: Orders,
+        traffic: Traffic,
+        timeouts: Callable[[], Timeouts],
+        leading: Callable[[], bool],
+        wake: Wake,
+        owner: str,
+    ) -> None:
+        self._catalog = catalog
+        self._inventory = inventory
+        self._weights = weights
+        self._orders = orders
+        self._traffic = traffic
+        self._timeouts = timeouts
+        self._leading = leading
+        self._wake = wake
+        self._routing = RoutingBuilder(owner)
+        self._unplaced: dict[str, Unplaced] = {}
+        self._paused = ""
+        self._stopped_at: dict[str, float] = {}
+
+    @property
+    def paused(self) -> str:
+        """Why nothing is rescheduled, when nothing is."""
+        return self._paused
+
+    def unplaced(self, model: str) -> Unplaced | None:
+        """What the last plan could not place of the model."""
+        return self._unplaced.get(model)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look, decide, order; until cancelled."""
+        self.step()
+        task_status.started()
+        while True:
+            await self._wake.wait(RESYNC_S)
+            began = trio.current_time()
+            self.step()
+            await trio.sleep(min(RESYNC_S, REST_FACTOR * (trio.current_time() - began)))
+
+    def step(self) -> None:
+        """One look. Synchronous, so what is ordered fits what was looked at.
+
+        A leader whose lease may have run out (the store is away) orders nothing, since another may lead; it goes on
+        telling routers what it knows.
+        """
+        plan = reconcile(self.snapshot())
+        self._paused = plan.paused
+        self._unplaced = {u.model: u for u in plan.unplaced}
+        if self._leading():
+            for source in plan.fetches:
+                self._weights.ensure(source)
+            self._apply(plan)
+        self._traffic.publish(self._routing.build(self.snapshot(), self._timeouts(), self._catalog.created()))
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as of now."""
+        return Snapshot(
+            now=trio.current_time(),
+            entries=tuple(self._entry(entry) for entry in self._catalog.entries()),
+            nodes=self._inventory.nodes(),
+            replicas=self._inventory.replicas(),
+            in_flight=dict(self._traffic.in_flight()),
+            settled=self._inventory.settled(),
+        )
+
+    def entry(self, entry: CatalogEntry) -> CatalogEntry:
+        """A catalog entry, also one not in the catalog, with what is known of its weights."""
+        return self._entry(entry)
+
+    def _entry(self, entry: CatalogEntry) -> CatalogEntry:
+        return msgspec.structs.replace(
+            entry,
+            facts=self._weights.facts(entry.model.source) or entry.facts,
+            weights=self._weights.state(entry.model.source),
+            failures=self._inventory.failures(entry.model.name),
+        )
+
+    def _apply(self, plan: Plan) -> None:
+        for stop in plan.stops:
+            self._stop(stop.replica, stop.reason)
+        for drain in plan.drains:
+            self._drain(drain.replica, drain.reason)
+        entries = {e.model.name: e for e in self.snapshot().entries} if plan.starts else {}
+        for start in plan.starts:
+            entry = entries.get(start.model)
+            if entry is not None:
+                self._start(start, entry)
+
+    def _start(self, start: Start, entry: CatalogEntry) -> None:
+        place = start.placement
+        replica = Replica(
+            id=new_replica_id(start.model),
+            model=start.model,
+            profile=place.profile.name,
+            engine=place.profile.engine,
+            node=place.node,
+            spec_hash=start.spec_hash,
+            state=ShardState.PENDING,
+            cards=place.cards,
+            memory_bytes=place.memory_bytes,
+            context_length=start.context_length,
+            slots=place.profile.slots,
+            message=start.reason,
+        )
+        if not self._inventory.is_connected(place.node) or not self._orders.start(replica, entry, place.profile):
+            log.warning("start not sent: the node is gone", extra={"model": start.model, "node": place.node})
+            return
+        self._inventory.ordered(replica)
+        log.info("start", extra={"replica": replica.id, "model": start.model, "node": place.node})
+
+    def _drain(self, replica_id: str, reason: str) -> None:
+        replica = self._inventory.replica(replica_id)
+        if replica is None or replica.state is not ShardState.READY:
+            return
+        # Out of routing first: that needs no agent.
+        self._inventory.draining(replica_id, reason)
+        self._orders.drain(replica, reason, DRAIN_DEADLINE_S)
+        log.info("drain", extra={"replica": replica_id, "reason": reason})
+
+    def _stop(self, replica_id: str, reason: str) -> None:
+        replica = self._inventory.replica(replica_id)
+        now = trio.current_time()
+        if replica is None or now - self._stopped_at.get(replica_id, -STOP_REPEAT_S) < STOP_REPEAT_S:
+            return
+        if not self._orders.stop(replica, reason, STOP_GRACE_S):
+            return
+        self._stopped_at = {k: at for k, at in self._stopped_at.items() if now - at < STOP_REPEAT_S}
+        self._stopped_at[replica_id] = now
+        if replica.state is ShardState.FAILED:
+            self._inventory.forget(replica_id)
+        elif replica.state is not ShardState.DRAINING:
+            self._inventory.draining(replica_id, reason)
+        log.info("stop", extra={"replica": replica_id, "reason": reason})
+
+
+def new_replica_id(model: str) -> str:
+    """`smollm2-k3x9q2`: the model's name as far as it fits an id, and something unique."""
+    slug = "".join(c if c.isalnum() or c in "._-" else "-" for c in model.lower())[:40].strip("-.")
+    return f"{slug or 'model'}-{secrets.token_hex(4)}"

@@ -1,0 +1,64 @@
+"""What routers are told, built from what the leader knows. The revision moves when the content does, and only then."""
+
+import msgspec
+
+from llmgw.core.cluster import NodeLink, Replica, ShardState
+from llmgw.core.routing import RoutedModel, RoutedReplica, Routing, Timeouts
+from llmgw.core.snapshot import CatalogEntry, Snapshot
+
+
+class RoutingBuilder:
+    """Turns snapshots into routings with revisions `owner/counter`."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._counter = 0
+        self._last: Routing | None = None
+
+    def build(self, snapshot: Snapshot, timeouts: Timeouts, created: dict[str, int]) -> Routing:
+        """The routing of this moment; the same object as last time when nothing changed."""
+        routing = Routing(
+            revision="",
+            models=tuple(_model(entry, created.get(entry.model.name, 0)) for entry in snapshot.entries),
+            replicas=tuple(_replica(r) for r in _routable(snapshot)),
+            timeouts=timeouts,
+        )
+        if self._last is not None and msgspec.structs.replace(self._last, revision="") == routing:
+            return self._last
+        self._counter += 1
+        self._last = msgspec.structs.replace(routing, revision=f"{self._owner}/{self._counter}")
+        return self._last
+
+
+def _routable(snapshot: Snapshot) -> list[Replica]:
+    """Ready replicas of catalog models.
+
+    A silent node's stay, since its engines most likely answer. A lost node's are used while the model has no other: a
+    dead agent must not take a living engine with it, and a dead engine costs a request one retry.
+    """
+    wanted = {entry.model.name for entry in snapshot.entries if not entry.model.stopped}
+    lost = {node.name for node in snapshot.nodes if node.link is NodeLink.LOST}
+    ready = [r for r in snapshot.replicas if r.state is ShardState.READY and r.model in wanted and r.endpoint]
+    reachable = [r for r in ready if r.node not in lost]
+    served = {r.model for r in reachable}
+    last_resort = [r for r in ready if r.node in lost and r.model not in served]
+    return sorted(reachable + last_resort, key=lambda r: r.id)
+
+
+def _replica(replica: Replica) -> RoutedReplica:
+    return RoutedReplica(
+        id=replica.id,
+        model=replica.model,
+        profile=replica.profile,
+        endpoint=replica.endpoint.rstrip("/"),
+    )
+
+
+def _model(entry: CatalogEntry, created: int) -> RoutedModel:
+    return RoutedModel(
+        name=entry.model.name,
+        aliases=entry.model.aliases,
+        context_length=entry.context_length,
+        max_output=entry.max_output,
+        created=created,
+    )

@@ -1,0 +1,86 @@
+"""What `model serve` leaves open is chosen here, and the result is an ordinary catalog entry that can be added again.
+
+A name comes from the source, an engine from the source's kind, the profile is CPU unless cards were asked for.
+"""
+
+import msgspec
+
+from llmgw.api.types import ServeRequest
+from llmgw.core.catalog import Model, Profile, check_model
+from llmgw.core.errors import InvalidInput
+from llmgw.core.sources import default_model_name, parse_source
+from llmgw.core.units import plural
+
+DEFAULT_SLOTS = 4
+
+
+def model_for(request: ServeRequest) -> Model:
+    """The whole, checked catalog entry for a request; raises InvalidInput naming the field."""
+    source = parse_source(request.source)
+    model = Model(
+        name=request.name or default_model_name(source),
+        source=request.source.strip(),
+        aliases=request.aliases,
+        context_length=request.context_length,
+        max_output=request.max_output,
+        scaling=request.scaling,
+        profiles=request.profiles or (_profile(request),),
+    )
+    if request.profiles and (request.engine or request.gpu_class or request.args or request.slots):
+        raise InvalidInput("engine, gpu_class, args and slots belong in the profiles when those are given")
+    check_model(model)
+    check_servable(model)
+    return model
+
+
+def check_servable(model: Model) -> None:
+    """Refuse what no engine here could load, before anything is fetched."""
+    parse_source(model.source)
+    if not model.profiles:
+        raise InvalidInput("a model needs at least one profile", field="profiles")
+    for i, profile in enumerate(model.profiles):
+        simulated = model.source.startswith("sim:")
+        if simulated != (profile.engine == "sim"):
+            raise InvalidInput(
+                f"engine {profile.engine} cannot load {model.source.partition(':')[0]}: sources",
+                field=f"profiles[{i}].engine",
+            )
+        if profile.engine == "llamacpp" and not _names_gguf(model.source):
+            raise InvalidInput(
+                f"llamacpp loads GGUF files and {model.source!r} names none: end it with the file, "
+                "as in hf:ORG/REPO@REVISION/FILE.gguf",
+                field="source",
+            )
+
+
+def describe(model: Model) -> str:
+    """`smollm2: 1 replica wanted, 4096 tokens a request`."""
+    parts = [f"{plural(model.wanted_replicas, 'replica')} wanted"]
+    if model.context_length:
+        parts.append(f"{model.context_length} tokens a request")
+    if model.max_output:
+        parts.append(f"answers up to {model.max_output}")
+    return f"{model.name}: " + ", ".join(parts)
+
+
+def changed_fields(before: Model, after: Model) -> tuple[str, ...]:
+    """Names of the fields that differ, in the order of the type."""
+    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    return tuple(name for name in Model.__struct_fields__ if old[name] != new[name])
+
+
+def _profile(request: ServeRequest) -> Profile:
+    engine = request.engine or ("sim" if request.source.strip().startswith("sim:") else "llamacpp")
+    return Profile(
+        name=request.gpu_class or "cpu",
+        engine=engine,
+        gpu_class=request.gpu_class,
+        args=request.args,
+        slots=request.slots or DEFAULT_SLOTS,
+    )
+
+
+def _names_gguf(source: str) -> bool:
+    """A directory of a `file:` source may hold one; the agent looks when it is there."""
+    path = source.partition("#")[0].partition("?")[0]
+    return path.lower().endswith(".gguf") or source.startswith("file:")

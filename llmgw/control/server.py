@@ -1,0 +1,147 @@
+"""`llmgw server`, from top to bottom. What stands further in ends first.
+
+data lock, log
+  database
+    store watcher, feed, mirror, agent port, sessions, and (while leading) the reconciler
+      routers
+        admin app, public app
+          signals
+"""
+
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import trio
+
+from llmgw.control import identity
+from llmgw.control.database import open_database
+from llmgw.control.listening import check_free, resolve
+from llmgw.control.services import Services
+from llmgw.core.config import ServerConfig, load_server_config
+from llmgw.core.errors import Conflict, LlmgwError
+from llmgw.core.jsonlog import setup as setup_log
+from llmgw.core.layout import ServerLayout
+from llmgw.core.sockets import listen_unix
+from llmgw.store.lock import acquire
+from llmgw.web.access import Access, load_tokens
+from llmgw.web.admin.app import admin_app
+from llmgw.web.public import public_app
+from llmgw.web.serve import open_tcp
+from llmgw.web.serve import serve as serve_app
+
+log = logging.getLogger(__name__)
+
+
+def run(config_path: Path) -> int:
+    """Run a control plane until SIGINT or SIGTERM; raises LlmgwError with a sentence when it cannot start or go on."""
+    config = load_server_config(config_path)
+    layout = ServerLayout(data=config.data_path)
+    identity.prepare(layout)
+    lock = acquire(layout.lock)
+    try:
+        setup_log(layout.log / "server.log", process="server", level=config.log_level)
+        trio.run(_main, config, layout)
+    except ExceptionGroup as group:
+        raise _reason(group) from group
+    finally:
+        for path in (layout.admin_socket, layout.public_socket, layout.feed_socket):
+            path.unlink(missing_ok=True)
+        lock.release()
+    return 0
+
+
+def _reason(group: ExceptionGroup) -> LlmgwError:
+    """The sentence for what ended the process tree: the first error made for people, else the first fault by name."""
+    leaves = list(_leaves(group))
+    for leaf in leaves:
+        if isinstance(leaf, LlmgwError):
+            log.error("the server ends: %s", leaf.message)
+            return leaf
+    log.critical("the server ends by a fault of its own; routers and engines go on", exc_info=group)
+    return LlmgwError(
+        f"the server met a fault of its own ({type(leaves[0]).__name__}: {leaves[0]}) and ended; routers and engines go "
+        "on, and starting it again takes them over. server.log in the data directory says where it happened"
+    )
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _main(config: ServerConfig, layout: ServerLayout) -> None:
+    access = Access(tokens=load_tokens(identity.admin_token(layout), config.admin_tokens), users=config.admin_users)
+    # Addresses that are taken are told before a database starts for nothing.
+    admin_tcp = _open_admin(config)
+    for key in ("agents", "mirror"):
+        address = config.address(key)
+        check_free(await resolve(address.host, address.port))
+    log.info("starting")
+    async with open_database(config, layout) as database, trio.open_nursery() as control:
+        services = Services(config, layout, database)
+        # Whatever else ends this process, clients notice nothing: only the operator's word ends the routers too.
+        services.routers.outlive = True
+        await control.start(services.run)
+        async with trio.open_nursery() as front:
+            admin_unix = listen_unix(layout.admin_socket)
+            public_unix = listen_unix(layout.public_socket)
+            closing = trio.Event()
+            async with trio.open_nursery() as doors:
+                await doors.start(_serve_admin, services, access, (admin_unix, admin_tcp), closing)
+                await doors.start(_serve_public, services, public_unix, closing)
+                await front.start(services.routers.run)
+                log.info("serving", extra={"port": services.routers.port})
+                await _signalled()
+                log.info("stopping")
+                services.routers.outlive = False
+                closing.set()
+            front.cancel_scope.cancel()
+        control.cancel_scope.cancel()
+    layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
+    log.info("stopped")
+
+
+async def _serve_admin(
+    services: Services,
+    access: Access,
+    listeners: tuple[socket.socket, ...],
+    closing: trio.Event,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    app = admin_app(services.plane, access)
+    await serve_app(app, listeners, closing=closing, task_status=task_status)
+
+
+async def _serve_public(
+    services: Services,
+    listener: socket.socket,
+    closing: trio.Event,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    app = public_app(services.plane)
+    await serve_app(app, [listener], closing=closing, task_status=task_status)
+
+
+def _open_admin(config: ServerConfig) -> socket.socket:
+    address = config.address("admin")
+    try:
+        return open_tcp(address)
+    except OSError as error:
+        raise Conflict(
+            f"cannot listen on {address} (admin): {error.strerror}; stop the other program or choose another port"
+        ) from error
+
+
+async def _signalled() -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            log.info("signal", extra={"signal": number})
+            return

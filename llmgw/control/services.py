@@ -1,0 +1,247 @@
+"""The control plane's services put together once, and their process tree."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import trio
+
+from llmgw import __version__
+from llmgw.agents.bridge import AgentServer
+from llmgw.agents.orders import AgentOrders
+from llmgw.control import identity, settings
+from llmgw.control.catalog import Catalog
+from llmgw.control.database import Database
+from llmgw.control.feed import FeedServer
+from llmgw.control.inventory import Inventory
+from llmgw.control.keys import KeyService
+from llmgw.control.leadership import Leadership
+from llmgw.control.live import LiveFeed
+from llmgw.control.logs import LogService
+from llmgw.control.models import ModelService
+from llmgw.control.nodes import NodeService
+from llmgw.control.pki import Authority
+from llmgw.control.plane import Plane
+from llmgw.control.reconciler import Reconciler
+from llmgw.control.routers import RouterSupervisor
+from llmgw.control.sessions import AgentLogOrders, SessionLoop
+from llmgw.control.touched import Touched
+from llmgw.control.traffic import TrafficMeter
+from llmgw.control.wake import Wake
+from llmgw.control.watch import StoreWatcher
+from llmgw.control.weights import MirrorWeights
+from llmgw.control.weights_service import WeightsService
+from llmgw.core.cluster import HEARTBEAT_S
+from llmgw.core.config import ServerConfig
+from llmgw.core.errors import Unavailable
+from llmgw.core.identity import Role
+from llmgw.core.layout import ServerLayout
+from llmgw.core.routing import Timeouts, UsageRow
+from llmgw.core.secrets import mirror_token
+from llmgw.mirror.app import serve as serve_mirror
+from llmgw.mirror.service import Mirror
+from llmgw.mirror.source import MirrorConfig
+from llmgw.store.listen import Listener
+from llmgw.wire.llmgw.v1 import EnrollResponse, Welcome
+
+log = logging.getLogger(__name__)
+
+
+class Services:
+    """One server's services. Made when the database is open; `run` is their life."""
+
+    _keys: KeyService
+    _nodes: NodeService
+
+    def __init__(self, config: ServerConfig, layout: ServerLayout, database: Database) -> None:
+        self._config = config
+        self._timeouts = Timeouts()
+        self._advertise = config.advertise or "127.0.0.1"
+        secret = identity.cluster_secret(layout)
+        authority = Authority.open(layout.secrets, names=[config.advertise] if config.advertise else [])
+        store = database.store
+        self._wake = Wake()
+        self._listener = Listener(database.conninfo, on_problem=log.warning)
+        self.leadership = Leadership(store, identity.server_id(layout))
+        self._touched = Touched()
+        self._catalog = Catalog(self._catalog_changed)
+        self._inventory = Inventory(trio.current_time, self._wake.set, self._touched)
+        self._traffic = TrafficMeter(known=self._catalog.holds)
+        self._mirror = Mirror(
+            layout.mirror,
+            config=MirrorConfig(
+                hf_endpoint=config.hf_endpoint,
+                hf_token_file=Path(config.hf_token_file) if config.hf_token_file else None,
+                allow_pickle=config.allow_pickle,
+            ),
+            on_change=self._source_changed,
+        )
+        self._serve_mirror = partial(
+            serve_mirror,
+            self._mirror,
+            host=config.address("mirror").host,
+            port=config.address("mirror").port,
+            ssl_context=authority.mirror_server_context(),
+            token=mirror_token(secret),
+            allow_peer=lambda peer: peer.role is Role.SERVER or self._nodes.allowed(peer.name, peer.serial),
+        )
+        self._agents = AgentServer(
+            host=config.address("agents").host,
+            port=config.address("agents").port,
+            context=authority.server_context(),
+            cluster_id=authority.cluster_id,
+            enrol=self._enrol,
+            welcome=partial(self._welcome, authority.cluster_id),
+            allowed=lambda node, serial: self._nodes.allowed(node, serial),
+        )
+        # Keys need the feed and the feed needs keys: the feed asks through the bound methods once it runs.
+        self.feed = FeedServer(
+            layout,
+            version=__version__,
+            lookup=lambda digest: self._keys.lookup(digest),
+            store_usage=self._store_usage,
+        )
+        self._reconciler = Reconciler(
+            catalog=self._catalog,
+            inventory=self._inventory,
+            weights=MirrorWeights(self._mirror),
+            orders=AgentOrders(self._agents, cluster_secret=secret),
+            traffic=self.feed,
+            timeouts=lambda: self._timeouts,
+            leading=lambda: self.leadership.leading,
+            wake=self._wake,
+            owner=self.leadership.owner,
+        )
+        self._keys = KeyService(store=store, leadership=self.leadership, feed=self.feed, cluster_secret=secret)
+        self._nodes = NodeService(
+            leadership=self.leadership,
+            inventory=self._inventory,
+            reconciler=self._reconciler,
+            authority=authority,
+            agents_url=self._agents_url,
+            mirror_url=self._mirror_url,
+        )
+        logs = LogService(layout=layout, inventory=self._inventory, orders=AgentLogOrders(self._agents))
+        self._sessions = SessionLoop(server=self._agents, inventory=self._inventory, logs=logs)
+        self._watcher = StoreWatcher(
+            store=store,
+            listener=self._listener,
+            catalog=self._catalog,
+            nodes=self._nodes,
+            keys=self._keys,
+            settings_changed=self._settings_changed,
+            on_change=lambda: self._live.written(),
+        )
+        listen = config.address("listen")
+        self.routers = RouterSupervisor(layout, (listen.host, listen.port), config.routers, self.feed)
+        weights = WeightsService(mirror=self._mirror, catalog=self._catalog, leadership=self.leadership)
+        self.plane = Plane(
+            cluster_id=authority.cluster_id,
+            store=store,
+            leadership=self.leadership,
+            inventory=self._inventory,
+            reconciler=self._reconciler,
+            feed=self.feed,
+            mirror=self._mirror,
+            models=ModelService(
+                store=store,
+                leadership=self.leadership,
+                catalog=self._catalog,
+                inventory=self._inventory,
+                reconciler=self._reconciler,
+            ),
+            nodes=self._nodes,
+            keys=self._keys,
+            logs=logs,
+            database=database.describe,
+            settings_changed=self._settings_changed,
+            weights=weights,
+            traffic=self._traffic,
+            live=lambda: self._live,
+        )
+        self._live = LiveFeed(
+            store=store,
+            touched=self._touched,
+            inventory=self._inventory,
+            catalog=self._catalog,
+            reconciler=self._reconciler,
+            weights=weights,
+            traffic=self._traffic,
+            in_flight=self.feed.in_flight,
+            open_requests=self.feed.open_requests,
+            cluster=self.plane.cluster_row,
+        )
+        self.leadership.on_written = self._live.written
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The services' process tree; started when the store was read and agents may connect."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._listener.run)
+            await nursery.start(self._watcher.run)
+            await nursery.start(self.feed.run)
+            await nursery.start(self._mirror.run)
+            await nursery.start(self._serve_mirror)
+            await nursery.start(self._agents.run)
+            await nursery.start(self._sessions.run)
+            await nursery.start(self._live.run)
+            nursery.start_soon(self._lead)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self.leadership.release()
+
+    async def _lead(self) -> None:
+        """Term after term: while the lease is held, and only then, the cluster is reconciled."""
+        while True:
+            await self.leadership.acquired()
+            self._inventory.new_term()
+            await self._watcher.load_patiently()
+            async with trio.open_nursery() as term:
+                await term.start(self._reconciler.run)
+                await self.leadership.hold()
+                term.cancel_scope.cancel()
+            for node in self._agents.nodes:
+                self._agents.disconnect(node, "this server no longer leads")
+
+    async def _enrol(self, token: str, node: str, csr_pem: bytes) -> EnrollResponse:
+        return await self._nodes.enrolment.enrol(token, node, csr_pem)
+
+    def _welcome(self, cluster_id: str) -> Welcome:
+        """First words to a node; raises Unavailable on a standby, so that the node tries the next server."""
+        if not self.leadership.epoch:
+            raise Unavailable(f"this server does not lead; {self.leadership.leader_host or 'no server'} does")
+        return Welcome(
+            cluster_id=cluster_id,
+            server_version=__version__,
+            epoch=self.leadership.epoch,
+            servers=[self._agents_url()],
+            mirror_url=self._mirror_url(),
+            heartbeat_s=HEARTBEAT_S,
+        )
+
+    def _agents_url(self) -> str:
+        return f"{self._advertise}:{self._config.address('agents').port}"
+
+    def _mirror_url(self) -> str:
+        return f"https://{self._advertise}:{self._config.address('mirror').port}"
+
+    def _catalog_changed(self) -> None:
+        self._touched.catalog()
+        self._wake.set()
+
+    def _source_changed(self, source: str) -> None:
+        self._touched.source(source)
+        self._wake.set()
+
+    async def _store_usage(self, rows: Sequence[UsageRow]) -> None:
+        # Counted before it is stored: what goes on is shown also while the store is away.
+        self._traffic.count(rows)
+        await self._keys.store_usage(rows)
+
+    def _settings_changed(self, stored: Mapping[str, msgspec.Raw]) -> None:
+        self._timeouts = settings.timeouts({key: bytes(value) for key, value in stored.items()})
+        self._wake.set()

@@ -1,0 +1,98 @@
+"""What agents say, taken into the inventory. A node that says what cannot be loses its session, and is told why."""
+
+import logging
+
+import trio
+
+from llmgw.agents import translate
+from llmgw.agents.bridge import AgentServer
+from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeEvent, NodeMessage
+from llmgw.control.inventory import Inventory
+from llmgw.control.logs import LogService
+from llmgw.core.errors import LlmgwError
+from llmgw.wire.llmgw.v1 import AgentMessage, LogCancel, LogRequest, ServerMessage
+
+log = logging.getLogger(__name__)
+
+
+class AgentLogOrders:
+    """`logs.LogOrders` over the agent port."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+
+    def request_logs(self, node: str, request_id: str, shard_id: str, tail: int, follow: bool) -> bool:
+        """Ask a node for log lines; False when it is not connected."""
+        request = LogRequest(request_id=request_id, shard_id=shard_id, tail_lines=tail, follow=follow)
+        return self._server.send(node, ServerMessage(log_request=request))
+
+    def cancel_logs(self, node: str, request_id: str) -> None:
+        """No more of it."""
+        self._server.send(node, ServerMessage(log_cancel=LogCancel(request_id=request_id)))
+
+
+class SessionLoop:
+    """Reads the agent port's events; the only writer of what agents say."""
+
+    def __init__(self, *, server: AgentServer, inventory: Inventory, logs: LogService) -> None:
+        self._server = server
+        self._inventory = inventory
+        self._logs = logs
+        self._sessions: dict[str, int] = {}
+        self._cards: dict[str, tuple[str, ...]] = {}
+        self._addresses: dict[str, str] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take events until cancelled."""
+        task_status.started()
+        async for event in self._server.events:
+            try:
+                self._take(event)
+            except LlmgwError as error:
+                log.warning("node %s said something impossible: %s", event.node, error.message)
+                self._server.disconnect(event.node, error.message)
+
+    def _take(self, event: NodeEvent) -> None:
+        if isinstance(event, NodeConnected):
+            self._connected(event)
+        elif isinstance(event, NodeMessage):
+            if self._sessions.get(event.node) == event.session_id:
+                self._inventory.heard(event.node)
+                self._message(event.node, event.message)
+        else:
+            self._disconnected(event)
+
+    def _connected(self, event: NodeConnected) -> None:
+        node = translate.node_from_hello(event.hello, node=event.node, peer_address=event.peer_address)
+        replicas = translate.replicas_from_hello(event.hello, node=event.node)
+        self._sessions[event.node] = event.session_id
+        self._addresses[event.node] = event.peer_address
+        self._cards[event.node] = tuple(card.uuid for card in node.cards)
+        self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
+        log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
+
+    def _disconnected(self, event: NodeDisconnected) -> None:
+        if self._sessions.get(event.node) != event.session_id:
+            return
+        del self._sessions[event.node]
+        self._inventory.disconnected(event.node)
+        log.warning("node disconnected: %s", event.reason, extra={"node": event.node})
+
+    def _message(self, node: str, message: AgentMessage) -> None:
+        if message.shard_status is not None:
+            self._inventory.shard_changed(node, translate.replica_from_status(message.shard_status, node=node))
+        elif message.sensors is not None:
+            figures, self._cards[node] = translate.figures_from(message.sensors, self._cards.get(node, ()))
+            self._inventory.sensed(node, figures)
+        elif message.fetch_progress is not None:
+            replicas, progress = translate.progress_from(message.fetch_progress)
+            self._inventory.progressed(node, replicas, progress)
+        elif message.log_lines is not None:
+            lines = message.log_lines
+            error = translate.clean(lines.error)
+            self._logs.received(lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error)
+        elif message.inventory is not None:
+            described = translate.node_from_inventory(
+                message.inventory, node=node, peer_address=self._addresses.get(node, "")
+            )
+            self._inventory.inventory_changed(described, translate.problems(message.inventory))

@@ -1,0 +1,188 @@
+"""The admin API's documents, made from snapshots. Pure: the same state shows the same everywhere."""
+
+from collections.abc import Iterable, Mapping
+
+from llmgw.api.types import (
+    CardInfo,
+    EngineInfo,
+    ModelInfo,
+    NodeInfo,
+    ProgressInfo,
+    ReplicaInfo,
+)
+from llmgw.control.inventory import Inventory
+from llmgw.core.cluster import Card, Node, NodeLink, Replica, ShardState
+from llmgw.core.reconcile import Unplaced
+from llmgw.core.snapshot import CatalogEntry, Snapshot
+from llmgw.core.units import plural, size
+from llmgw.store.catalog import CatalogEntry as StoredModel
+
+_PROGRESS_WORDS = {"mirror": "the mirror fetches", "fetching": "fetching", "checking": "checking"}
+
+
+def node_info(node: Node, snapshot: Snapshot, inventory: Inventory) -> NodeInfo:
+    """A node with what it holds."""
+    held = [r for r in snapshot.replicas if r.node == node.name and r.live]
+    return NodeInfo(
+        name=node.name,
+        state="cordoned" if node.cordoned and node.link is NodeLink.CONNECTED else node.link.value,
+        address=node.address,
+        agent_version=node.agent_version,
+        agent_pid=node.agent_pid,
+        heartbeat_age_s=round(max(0.0, snapshot.now - node.heard_at), 1),
+        cpus=node.cpus,
+        cpu_model=node.cpu_model,
+        cpu_percent=node.cpu_percent,
+        load_1m=node.load_1m,
+        memory_total_bytes=node.memory_total_bytes,
+        memory_available_bytes=node.memory_available_bytes,
+        memory_reserved_bytes=sum(r.memory_bytes for r in held if not r.cards),
+        disk_total_bytes=node.disk_total_bytes,
+        disk_free_bytes=node.disk_free_bytes,
+        cards=tuple(_card_info(card, held, inventory) for card in node.cards),
+        engines=tuple(
+            EngineInfo(engine=b.engine, version=b.version, usable=b.usable, why_not=b.why_not) for b in node.engines
+        ),
+        problems=inventory.problems(node.name),
+        simulated=node.simulated,
+    )
+
+
+def _card_info(card: Card, held: Iterable[Replica], inventory: Inventory) -> CardInfo:
+    figures = inventory.figures(card.uuid)
+    return CardInfo(
+        uuid=card.uuid,
+        index=card.index,
+        name=card.name,
+        gpu_class=card.gpu_class,
+        memory_total_bytes=card.memory_total_bytes,
+        memory_used_bytes=card.memory_used_bytes,
+        utilization_percent=figures.utilization_percent,
+        temperature_c=figures.temperature_c,
+        power_w=figures.power_w,
+        sm_active_percent=figures.sm_active_percent,
+        power_limit_w=figures.power_limit_w,
+        memory_temperature_c=figures.memory_temperature_c,
+        healthy=card.healthy,
+        problem=card.problem,
+        replica=next((r.id for r in held if card.uuid in r.cards), None),
+    )
+
+
+def replica_info(replica: Replica, snapshot: Snapshot) -> ReplicaInfo:
+    """A replica as of now."""
+    progress = replica.progress
+    return ReplicaInfo(
+        id=replica.id,
+        model=replica.model,
+        profile=replica.profile,
+        engine=replica.engine,
+        node=replica.node,
+        state=replica.state.value,
+        since_s=round(max(0.0, snapshot.now - replica.since), 1),
+        pid=replica.pid,
+        endpoint=replica.endpoint,
+        cards=replica.cards,
+        memory_bytes=replica.memory_bytes,
+        context_length=replica.context_length,
+        slots=replica.slots,
+        restarts=replica.restarts,
+        adopted=replica.adopted,
+        in_flight=snapshot.in_flight.get(replica.id, 0),
+        progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
+        if progress
+        else None,
+        message=progress_sentence(replica) or replica.message,
+    )
+
+
+def progress_sentence(replica: Replica) -> str:
+    """`fetching 61% of 188 GB`; nothing when nothing is on its way."""
+    progress = replica.progress
+    if progress is None or not progress.phase:
+        return ""
+    words = _PROGRESS_WORDS.get(progress.phase, progress.phase)
+    if progress.total_bytes:
+        return f"{words} {100 * progress.done_bytes // progress.total_bytes}% of {size(progress.total_bytes)}"
+    return f"{words} {size(progress.done_bytes)}"
+
+
+def model_info(
+    entry: CatalogEntry, stored: StoredModel | None, snapshot: Snapshot, unplaced: Unplaced | None
+) -> ModelInfo:
+    """A catalog entry with what became of it."""
+    model = entry.model
+    lost = {n.name for n in snapshot.nodes if n.link is NodeLink.LOST}
+    mine = [r for r in snapshot.replicas if r.model == model.name]
+    ready = sum(1 for r in mine if r.state is ShardState.READY and r.node not in lost)
+    return ModelInfo(
+        name=model.name,
+        state=model_state(entry, mine, ready, unplaced),
+        ready=ready,
+        wanted=model.wanted_replicas,
+        source=model.source,
+        message=_model_message(entry, mine, ready, unplaced),
+        spec=model,
+        facts=entry.facts,
+        context_length=entry.context_length,
+        max_output=entry.max_output,
+        declared=stored.declared if stored else False,
+        created=stored.created if stored else None,
+        changed=stored.changed if stored else None,
+    )
+
+
+def model_state(entry: CatalogEntry, mine: list[Replica], ready: int, unplaced: Unplaced | None) -> str:
+    """One word for the model, the best its replicas can claim."""
+    if entry.model.stopped:
+        return "stopped"
+    wanted = entry.model.wanted_replicas
+    if ready >= wanted:
+        return "ready" if wanted else "idle"
+    if ready:
+        return "partial"
+    states = {r.state for r in mine}
+    if states & {ShardState.STARTING}:
+        return "starting"
+    if states & {ShardState.FETCHING, ShardState.CHECKING}:
+        return "fetching"
+    if states & {ShardState.PENDING}:
+        return "starting"
+    if ShardState.FAILED in states:
+        return "failed"
+    if unplaced is not None and not entry.weights.ready:
+        return "failed" if entry.weights.failed else "fetching"
+    return "pending"
+
+
+def _model_message(entry: CatalogEntry, mine: list[Replica], ready: int, unplaced: Unplaced | None) -> str:
+    if ready >= entry.model.wanted_replicas:
+        return ""
+    moving = next((s for r in mine if (s := progress_sentence(r))), "")
+    failed = next((r.message for r in mine if r.state is ShardState.FAILED and r.message), "")
+    waiting = next((r.message for r in mine if r.live and r.state is not ShardState.READY and r.message), "")
+    return moving or failed or (unplaced.message if unplaced else "") or waiting
+
+
+def problems(
+    snapshot: Snapshot,
+    models: Iterable[ModelInfo],
+    paused: str,
+    node_problems: Mapping[str, tuple[str, ...]],
+) -> tuple[str, ...]:
+    """What needs attention, worst first, each a sentence."""
+    found: list[str] = []
+    if paused:
+        found.append(paused)
+    for model in models:
+        if model.state in ("failed", "pending") or (model.state == "partial" and model.message):
+            have = f"{model.ready} of {plural(model.wanted, 'replica')} ready"
+            found.append(f"model {model.name}: {have}: {model.message or 'waiting'}")
+    for node in snapshot.nodes:
+        if node.link is not NodeLink.CONNECTED:
+            age = round(max(0.0, snapshot.now - node.heard_at))
+            found.append(f"node {node.name} is {node.link.value}: last heard {age} s ago")
+        found.extend(f"card {c.index} of {node.name}: {c.problem}" for c in node.cards if not c.healthy and c.problem)
+    for name, texts in sorted(node_problems.items()):
+        found.extend(f"node {name}: {text}" for text in texts)
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""Keeps memory equal to the store: notified of changes, and reading everything again by time behind that."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+import trio
+
+from llmgw.control.catalog import Catalog
+from llmgw.control.keys import KeyService
+from llmgw.control.nodes import NodeService
+from llmgw.core.errors import LlmgwError
+from llmgw.store import catalog as stored_catalog
+from llmgw.store import keys as stored_keys
+from llmgw.store import nodes as stored_nodes
+from llmgw.store import settings as stored_settings
+from llmgw.store.listen import Listener
+from llmgw.store.notify import RESYNC, Change
+from llmgw.store.store import Store
+
+POLL_S = 15.0
+"""Everything is read again this often: a notification may be lost with its connection."""
+RETRY_S = 1.0
+"""Pause after the store refused to be read."""
+
+log = logging.getLogger(__name__)
+
+
+class StoreWatcher:
+    """Reads the store into the services' memory."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        listener: Listener,
+        catalog: Catalog,
+        nodes: NodeService,
+        keys: KeyService,
+        settings_changed: Callable[[Mapping[str, msgspec.Raw]], None],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_change` is called whenever anything in the store may have changed."""
+        self._store = store
+        self._listener = listener
+        self._catalog = catalog
+        self._nodes = nodes
+        self._keys = keys
+        self._settings_changed = settings_changed
+        self._on_change = on_change
+
+    async def load(self) -> None:
+        """Read everything; raises Unavailable."""
+        self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
+        self._settings_changed(await self._store.run(stored_settings.load_settings))
+        self._catalog.replace(await self._store.run(stored_catalog.list_models))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the store until cancelled; started once everything was read a first time."""
+        await self.load_patiently()
+        task_status.started()
+        while True:
+            changes: frozenset[Change] = frozenset()
+            with trio.move_on_after(POLL_S):
+                changes = await self._listener.changes()
+            try:
+                await self._take(changes)
+            except LlmgwError as error:
+                log.warning("the store could not be read: %s", error.message)
+                await self.load_patiently()
+
+    async def load_patiently(self) -> None:
+        """Read everything, however long the store is away."""
+        while True:
+            try:
+                return await self.load()
+            except LlmgwError as error:
+                log.warning("the store could not be read: %s", error.message)
+                await trio.sleep(RETRY_S)
+
+    async def _take(self, changes: frozenset[Change]) -> None:
+        self._on_change()
+        topics = {change.topic for change in changes}
+        if not changes or RESYNC in topics:
+            return await self.load()
+        if stored_nodes.TOPIC in topics:
+            self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
+        if stored_settings.TOPIC in topics:
+            self._settings_changed(await self._store.run(stored_settings.load_settings))
+        if stored_catalog.TOPIC in topics:
+            self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        for change in changes:
+            if change.topic == stored_keys.TOPIC:
+                await self._keys.changed(change.name)
+        return None

@@ -1,0 +1,1 @@
+"""quart-trio applications: the admin app behind admin.sock and loopback TCP, the public app behind public.sock."""

@@ -1,0 +1,30 @@
+"""Weights on the mirror: list, fetch, remove."""
+
+from quart import Response, request
+
+from llmgw.api.types import WeightsFetch
+from llmgw.core.errors import InvalidInput
+from llmgw.web.admin.routes import Routes, actor, query_text
+from llmgw.web.bodies import document, read_body
+
+
+def register(routes: Routes) -> None:
+    """Add this group's routes."""
+    control = routes.control
+
+    async def weights() -> Response:
+        return document(list(await control.weights()))
+
+    async def fetch() -> Response:
+        body = await read_body(request, WeightsFetch)
+        return document(await control.fetch_weights(body, actor=actor()), status=202)
+
+    async def remove() -> Response:
+        source = query_text("source", ("source",))
+        if not source:
+            raise InvalidInput("name the set to remove, as `weights` lists it", field="source")
+        return document(await control.remove_weights(source, actor=actor()))
+
+    routes.handle("weights.list", weights)
+    routes.handle("weights.fetch", fetch)
+    routes.handle("weights.remove", remove)

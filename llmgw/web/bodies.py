@@ -1,0 +1,107 @@
+"""Bodies in and out: strict decoding that names the field, bounded bodies, problem documents, line streams."""
+
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+import trio
+from quart import Request, Response
+from quart.wrappers.response import ResponseBody
+from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
+
+from llmgw.api.paths import MAX_BODY_BYTES, PROBLEM_TYPE
+from llmgw.api.problems import problem_of
+from llmgw.api.types import Problem
+from llmgw.core.errors import InvalidInput, LlmgwError
+
+MAX_BATCH_BYTES = 64 * 1024
+"""Lines that wait are sent together up to this much."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class TooLarge(LlmgwError):
+    """The body is over the limit."""
+
+    code = "too_large"
+    http_status = 413
+
+
+async def read_body(request: Request, type_: type[S]) -> S:
+    """The request's body as a `type_`; raises InvalidInput naming the field, or TooLarge."""
+    try:
+        data = await request.get_data(cache=False)
+    except RequestEntityTooLarge as error:
+        raise TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes") from error
+    except RequestTimeout as error:
+        raise InvalidInput("the body did not come") from error
+    if not data:
+        raise InvalidInput(f"a body is needed: JSON of {type_.__name__}")
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `")
+        raise InvalidInput(text, field=path.rstrip("`").removeprefix("$").lstrip(".") or None) from error
+    except RecursionError as error:
+        raise InvalidInput("the body is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from error
+
+
+def document(value: object, *, status: int = 200) -> Response:
+    """`value` as a JSON answer."""
+    return Response(msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def problem_response(problem: Problem) -> Response:
+    """A refusal as its document; a 401 also says what would be accepted, a 503 when to try again."""
+    response = Response(msgspec.json.encode(problem), status=problem.status, content_type=PROBLEM_TYPE)
+    if problem.status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="llmgw"'
+    if problem.status == 503:
+        response.headers["Retry-After"] = "2"
+    return response
+
+
+def refusal(error: LlmgwError) -> Response:
+    """The answer for a domain error."""
+    return problem_response(problem_of(error))
+
+
+class LinesBody(ResponseBody):
+    """Lines of a channel as chunks of text, as they come. Owns the channel.
+
+    An item that is an error breaks the answer off, so that a client never takes a part for the whole.
+    """
+
+    def __init__(self, lines: trio.MemoryReceiveChannel[str | LlmgwError]) -> None:
+        self._lines = lines
+
+    async def __aenter__(self) -> "LinesBody":
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._lines.close()
+
+    def __aiter__(self) -> "LinesBody":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            batch = _encode(await self._lines.receive())
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        while len(batch) < MAX_BATCH_BYTES:
+            try:
+                batch += _encode(self._lines.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+        return batch
+
+
+def _encode(item: str | LlmgwError) -> bytes:
+    if isinstance(item, LlmgwError):
+        raise item
+    return item.replace("\n", "\\n").encode(errors="replace") + b"\n"
