@@ -1,0 +1,199 @@
+"""`llmgw demo`: a cluster of one on embedded parts, under one supervisor. When it ends, nothing of it is left running.
+
+The process tree, from the outside in: signals; the server; this machine's agent; the steps that lead to READY.
+"""
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from llmgw.api.problems import ClientError, Unreachable
+from llmgw.demo import steps
+from llmgw.demo.children import Child, ChildFailed, command
+from llmgw.demo.files import HOST, DemoFiles, node_name, port_is_free
+from llmgw.demo.steps import DemoError
+
+DEFAULT_DATA = Path("~/.local/share/llmgw/demo")
+POLL_S = 0.1
+"""How often the demo looks whether the next step may be taken."""
+ATTACH_S = 120.0
+"""Longest a second demo waits for the first one's model."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The demo's options."""
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="where everything lives (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="client API (default: %(default)s)")
+    parser.add_argument("--admin-port", type=int, default=9090, help="admin API (default: %(default)s)")
+    parser.add_argument("--no-console", action="store_true", help="print READY and stay in the foreground")
+    parser.add_argument("--model", choices=sorted(steps.SERVES), default="smollm2", help="default: %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo until SIGINT or SIGTERM; the exit code."""
+    for name, port in (("--port", args.port), ("--admin-port", args.admin_port)):
+        if not 1 <= port <= 65535:
+            print(f"llmgw demo: {name}: {port} is not a port: 1 to 65535", file=sys.stderr)
+            return 2
+    files = DemoFiles(args.data.expanduser().absolute())
+    try:
+        files.prepare()
+        lock = _lock(files)
+    except OSError as error:
+        print(f"llmgw demo: {files.data}: {error.strerror}; name another place with --data", file=sys.stderr)
+        return 1
+    if lock is None:
+        return _attach(files, args)
+    try:
+        return trio.run(_demo, files, args)
+    finally:
+        files.lock.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _lock(files: DemoFiles) -> int | None:
+    """The demo's lock, or none while another demo on the directory holds it."""
+    descriptor = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def _attach(files: DemoFiles, args: argparse.Namespace) -> int:
+    """A demo runs on this directory already: wait for its model and say where it is."""
+    print(f"a demo runs on {files.data} already (pid {files.lock.read_text().strip()})", file=sys.stderr)
+    return trio.run(_attached, files, args)
+
+
+async def _attached(files: DemoFiles, args: argparse.Namespace) -> int:
+    with trio.move_on_after(ATTACH_S):
+        while True:
+            found = await trio.to_thread.run_sync(_running, files, abandon_on_cancel=True)
+            if found is not None:
+                port, key = found
+                if not await trio.to_thread.run_sync(steps.answer, port, key, args.model, abandon_on_cancel=True):
+                    print(steps.ready_line(files, port, key, args.model), flush=True)
+                    return 0
+            await trio.sleep(POLL_S)
+    print(f"it did not answer within {ATTACH_S:.0f} s", file=sys.stderr)
+    return 1
+
+
+def _running(files: DemoFiles) -> tuple[int, str] | None:
+    """Client port and key of the running demo, once both are there."""
+    try:
+        routers = steps.client(files).status().routers
+    except ClientError:
+        return None
+    key = files.read_key()
+    return (routers[0].port, key) if routers and key else None
+
+
+async def _demo(files: DemoFiles, args: argparse.Namespace) -> int:
+    say = _narrator()
+    node = node_name()
+    for option, port in (("--port", args.port), ("--admin-port", args.admin_port)):
+        if not port_is_free(port) and not files.server.lock.exists():
+            say(f"{HOST}:{port} is in use by another program; choose a free port with {option}")
+            return 1
+    files.write_configs(port=args.port, admin_port=args.admin_port, ports=files.choose_ports(), node=node)
+    server = Child("server", command("server", "-c", str(files.server_config)), files.children_log / "server.out")
+    agent = Child("agent", command("agent", "-c", str(files.agent_config)), files.children_log / "agent.out")
+    code = 0
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_end_on_signal, nursery.cancel_scope)
+            await nursery.start(_supervised, nursery, server)
+            joined = files.agent.certificate.exists()
+            if joined:
+                await nursery.start(_supervised, nursery, agent)
+            await _until(steps.server_answers, files)
+            if not joined:
+                await trio.to_thread.run_sync(steps.join_node, files, node)
+                await nursery.start(_supervised, nursery, agent)
+            await _bring_up(files, args, say)
+    except* (DemoError, ChildFailed, ClientError) as group:
+        say(str(_first(group)))
+        code = 1
+    finally:
+        with trio.CancelScope(shield=True):
+            say("stopping: agent and engines, then routers, server and database")
+            await agent.stop()
+            await server.stop()
+    return code
+
+
+async def _supervised(
+    nursery: trio.Nursery, child: Child, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    await nursery.start(child.run)
+    task_status.started()
+
+
+async def _bring_up(files: DemoFiles, args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """Model into the catalog, key, and the wait until the model answers."""
+    await _retrying(steps.ensure_model, files, args.model)
+    key = await _retrying(steps.ensure_key, files)
+    assert isinstance(key, str)
+    last_told = 0.0
+    while await trio.to_thread.run_sync(steps.answer, args.port, key, args.model, abandon_on_cancel=True):
+        if trio.current_time() - last_told >= 1.0:
+            last_told = trio.current_time()
+            await trio.to_thread.run_sync(steps.wait_state, files, args.model, say, abandon_on_cancel=True)
+        await trio.sleep(POLL_S)
+    print(steps.ready_line(files, args.port, key, args.model), flush=True)
+
+
+async def _retrying(step: Callable[..., object], *args: object) -> object:
+    """A step that a restart of the server may interrupt: tried until it goes through or is refused."""
+    while True:
+        try:
+            return await trio.to_thread.run_sync(step, *args, abandon_on_cancel=True)
+        except Unreachable:
+            await trio.sleep(POLL_S)
+
+
+async def _until(condition: Callable[[DemoFiles], bool], files: DemoFiles) -> None:
+    while not await trio.to_thread.run_sync(condition, files, abandon_on_cancel=True):  # noqa: ASYNC110 - another process's
+        await trio.sleep(POLL_S)
+
+
+async def _end_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _narrator() -> Callable[[str], None]:
+    """Narration on stderr, a line only when it says something new."""
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            print(text, file=sys.stderr, flush=True)
+
+    return say
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,81 @@
+"""The demo as a whole: it ends without a trace, finds its state again, and refuses what cannot work with a sentence."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import free_port, llmgw, processes_of, running_demo, start_demo
+from tests.support.streams import chat_body, post
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_demo_leaves_nothing_and_a_second_one_finds_all(tmp_path: Path, number: signal.Signals) -> None:
+    with running_demo(tmp_path, model="sim") as first:
+        key = first.key
+        first.ctl("model", "serve", "sim:other", "--name", "other")
+        assert first.stop(number) == 0
+        assert processes_of(tmp_path) == []
+        left = [
+            p.name for p in tmp_path.rglob("*") if p.is_socket() or p.name in ("lock", "demo.lock", "postmaster.pid")
+        ]
+        assert left == []
+    with running_demo(tmp_path, model="sim") as second:
+        assert second.key == key
+        assert sorted(m.name for m in second.admin.models()) == ["other", "sim"]
+        assert post(second, "/v1/chat/completions", chat_body("sim", tokens=2), key=key).status == 200
+
+
+def test_a_killed_supervisor_leaves_nothing_running_and_its_directory_starts_again(tmp_path: Path) -> None:
+    from tests.support.cluster import wait_for
+
+    with running_demo(tmp_path, model="sim") as first:
+        first.process.kill()
+        first.process.wait()
+        wait_for("everything ended with its supervisor", lambda: not processes_of(tmp_path), within_s=60)
+    with running_demo(tmp_path, model="sim") as second:
+        assert post(second, "/v1/chat/completions", chat_body("sim", tokens=2)).status == 200
+
+
+def test_a_second_demo_on_the_same_directory_attaches(tmp_path: Path) -> None:
+    with running_demo(tmp_path, model="sim") as first:
+        second = start_demo(tmp_path, model="sim")
+        assert second.process.wait(30) == 0
+        assert second.process.stdout is not None
+        second.process.stdout.close()
+        assert second.ready == first.ready
+
+
+def test_a_port_in_use_is_told_with_the_option_that_helps(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            llmgw("demo", "--no-console", "--data", str(tmp_path), "--model", "sim", "--port", str(port)),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "--port" in done.stderr
+    assert processes_of(tmp_path) == []
+
+
+def test_a_second_server_on_the_directory_exits_naming_the_holder(tmp_path: Path) -> None:
+    with running_demo(tmp_path, model="sim") as first:
+        holder = first.server_pid()
+        done = subprocess.run(
+            llmgw("server", "-c", str(tmp_path / "server.yaml"), "--listen", f"127.0.0.1:{free_port()}"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert f"process {holder}" in done.stderr
