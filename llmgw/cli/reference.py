@@ -1,6 +1,6 @@
 """`docs/reference/config.md`, generated from the structs that read the files, so that no key is without its sentence.
 
-`python -m llmgw.cli.reference --write` renews it; a test compares the two.
+`python -m llmgw.cli.reference --write` renews it and `ctl.md` beside it; a test compares them.
 """
 
 import sys
@@ -11,6 +11,7 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from llmgw.cli import ctl_reference
 from llmgw.core.addresses import FORM
 from llmgw.core.config import LISTEN_VARIABLES, AdminToken, ServerConfig
 from llmgw.core.docstrings import field_docs
@@ -80,5 +81,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         REFERENCE.parent.mkdir(parents=True, exist_ok=True)
         REFERENCE.write_text(config_reference())
+        ctl_reference.REFERENCE.write_text(ctl_reference.ctl_reference())
     else:
         sys.stdout.write(config_reference())

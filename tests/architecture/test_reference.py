@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 
 from llmgw.api.actions import ACTIONS, Permission
 from llmgw.api.paths import METRICS, OPENAPI
-from llmgw.cli import reference
+from llmgw.cli import ctl_reference, reference
 from llmgw.web import openapi
 from llmgw.web.access import Access
 from llmgw.web.admin import admin_app
@@ -58,3 +58,7 @@ def test_every_field_of_the_description_that_has_a_sentence_carries_it() -> None
     schemas = json.loads(openapi.openapi_json())["components"]["schemas"]
     assert schemas["ModelInfo"]["properties"]["message"]["description"].startswith("The one sentence")
     assert all("description" in schema for name, schema in schemas.items())
+
+
+def test_the_ctl_page_is_current() -> None:
+    assert (ROOT / ctl_reference.REFERENCE).read_text() == ctl_reference.ctl_reference(), "stale: run `make reference`"
