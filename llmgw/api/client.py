@@ -23,8 +23,9 @@ from llmgw.api.watch import History, Message, Subscription
 from llmgw.core.catalog import Model
 from llmgw.core.sockets import connect_unix
 
-DEFAULT_TIMEOUT_S = 30.0
-"""Longest silence while waiting for an answer."""
+DEFAULT_TIMEOUT_S = 60.0
+"""Longest silence while waiting for an answer: longer than a server itself waits for its database, so that its own
+sentence arrives."""
 CONNECT_TIMEOUT_S = 5.0
 """Longest wait for a connection: a server that is there accepts at once."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024

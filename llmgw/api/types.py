@@ -170,6 +170,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """`embedded pid N`, or the operator's host; never a password."""
     problems: tuple[str, ...] = ()
     """What needs attention, worst first."""
+    client_url: str = ""
+    """Where clients reach the models, without a path: `http://gpu1:8080`."""
 
 
 class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,6 +34,8 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     database: str = ""
     problems: tuple[str, ...] = ()
     """Sentences that belong to no model, node or card."""
+    client_url: str = ""
+    """Where clients reach the models, without a path: `http://gpu1:8080`."""
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""`docs/reference/ctl.md`, generated from the actions registry: no verb without its sentence, none that is not there."""
+"""`docs/reference/ctl.md`, generated from the actions registry: every verb with its sentence, and no other."""
 
 from collections.abc import Iterable
 from pathlib import Path

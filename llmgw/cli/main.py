@@ -13,6 +13,7 @@ Command = Callable[[list[str]], int]
 USAGE_EXIT = 2
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("llmgw.cli.demo", "a cluster of one on this machine, with a real model"),
+    "console": ("llmgw.cli.console", "run a whole cluster from one screen"),
     "ctl": ("llmgw.cli.ctl", "look at a cluster and change it"),
     "server": ("llmgw.cli.server", "run a control plane"),
     "agent": ("llmgw.cli.agent", "run a node's agent, or join a node to a cluster"),

@@ -16,6 +16,8 @@ from llmgw.store.store import Store
 
 RETRY_S = 1.0
 """Pause before a database that is away is tried again."""
+SHORT_LIFE_S = 10.0
+"""A database that ended sooner than this after its start is started again after a pause, not at once."""
 MAX_URL_BYTES = 4096
 
 log = logging.getLogger(__name__)
@@ -91,13 +93,17 @@ async def _migrate(store: Store) -> None:
 async def _keep_running(postgres: EmbeddedPostgres) -> None:
     """An embedded PostgreSQL that dies is started again; what needs it is refused meanwhile, not lost."""
     while True:
+        began = trio.current_time()
         status = await postgres.wait_exit()
+        if trio.current_time() - began < SHORT_LIFE_S:
+            await trio.sleep(RETRY_S)
         log.error("PostgreSQL ended", extra={"status": status})
         while True:
             try:
                 await postgres.start()
                 log.info("PostgreSQL runs again", extra={"postgres_pid": postgres.pid})
                 break
-            except LlmgwError as error:
-                log.error("PostgreSQL does not start: %s", error.message)
+            except (LlmgwError, OSError) as error:
+                # A full disk, no process or descriptor left: it may pass, and nothing that serves needs the database.
+                log.error("PostgreSQL does not start: %s", error)
                 await trio.sleep(RETRY_S)

@@ -276,7 +276,8 @@ class Inventory:
             self._replicas[told.id] = msgspec.structs.replace(told, since=now, started_at=now)
             return
         state = told.state
-        if known.state is ShardState.DRAINING and state is ShardState.READY:
+        if known.state is ShardState.DRAINING and told.live:
+            # What was ordered to go does not come back, whatever was on its way or the agent forgot.
             state = ShardState.DRAINING
         moved = state is not known.state
         if moved and state is ShardState.FAILED:

@@ -51,7 +51,12 @@ class Leadership:
         """Run a write under this server's epoch; raises Unavailable naming the leader when it is another."""
         if not self.epoch:
             raise Unavailable(f"this server does not lead; {self.leader_host or 'no server'} does")
-        result = await self._store.lead(self.epoch, fn, *args, **kwargs)
+        try:
+            result = await self._store.lead(self.epoch, fn, *args, **kwargs)
+        except leadership.StaleLease:
+            # Nothing is ordered on it until the next renewal has said whether the epoch goes on.
+            self._valid_until = 0.0
+            raise
         self.on_written()
         return result
 
@@ -68,7 +73,7 @@ class Leadership:
                     pid=os.getpid(),
                 )
                 await self._look()
-            except Unavailable as error:
+            except LlmgwError as error:
                 log.warning("cannot try for the lease: %s", error.message)
                 epoch = None
             if epoch is not None:

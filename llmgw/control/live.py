@@ -35,7 +35,7 @@ MAX_READERS = 200
 """Readers at once; a further one is refused."""
 ROWS_AT_A_TIME = 100
 """Rows made before others may run: 5 to 10 ms."""
-IN_FLIGHT_ROWS = 200
+IN_FLIGHT_ROWS = 100
 """Replicas whose open requests are told anew in one sweep, those that changed most first."""
 SETTLED = frozenset({"ready", "idle", "stopped"})
 """States a model leaves only by an event; the others' sentences move with time."""

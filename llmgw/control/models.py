@@ -16,6 +16,7 @@ from llmgw.core.errors import Conflict, InvalidInput, NotFound
 from llmgw.core.placement import place
 from llmgw.core.snapshot import CatalogEntry
 from llmgw.core.units import plural, size
+from llmgw.store import audit as stored_audit
 from llmgw.store import catalog as stored_catalog
 from llmgw.store.catalog import CatalogEntry as StoredModel
 from llmgw.store.store import Store
@@ -117,19 +118,29 @@ class ModelService:
         before = known.spec.scaling.min
         return self._result(model, f"{model.name}: {plural(before, 'replica')} → {minimum}, at most {maximum}")
 
-    def restart(self, target: str) -> Result:
-        """Replace a model's replicas one by one, or one replica."""
+    async def restart(self, target: str, *, actor: str) -> Result:
+        """Replace a model's replicas one by one, or one replica; done once the audit has it."""
         replica = self._inventory.replica(target)
+        name = "" if replica is not None else self._restartable(target)
+        if replica is not None:
+            message = f"{target} restarts; a new replica of {replica.model} takes its place"
+        else:
+            message = f"{name}: {plural(self._live(name), 'replica')} restart one by one, new before old"
+        await self._leadership.lead(
+            stored_audit.record, actor=actor, action="replica.restart", target=target, after={"message": message}
+        )
         if replica is not None:
             self._inventory.restart(target)
-            return Result(message=f"{target} restarts; a new replica of {replica.model} takes its place")
+        else:
+            self._inventory.forgive(name)
+            self._catalog.restart(name)
+        return Result(message=message)
+
+    def _restartable(self, target: str) -> str:
         try:
-            name = self._catalog.find(target).name
+            return self._catalog.find(target).name
         except NotFound as error:
             raise NotFound(f"{target!r} is neither a model nor a replica; `llmgw ctl replicas` lists them") from error
-        self._inventory.forgive(name)
-        self._catalog.restart(name)
-        return Result(message=f"{name}: {plural(self._live(name), 'replica')} restart one by one, new before old")
 
     def explain(self, name: str) -> Explanation:
         """Why a catalog entry is where it is, and what stands against every other place."""

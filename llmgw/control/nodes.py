@@ -10,7 +10,7 @@ from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.pki import Authority
 from llmgw.control.reconciler import Reconciler
-from llmgw.core.errors import InvalidInput, NotFound
+from llmgw.core.errors import InvalidInput, NotAllowed, NotFound
 from llmgw.core.units import plural
 from llmgw.store import nodes as stored_nodes
 from llmgw.store import tokens as stored_tokens
@@ -93,6 +93,12 @@ class NodeService:
         return await self._leadership.lead(stored_tokens.create_token, digest=digest, ttl_s=ttl_s, actor=by)
 
     async def _consume_token(self, digest: str, node: str) -> None:
+        if self._inventory.is_connected(node):
+            # Two machines often have one host name; the second must not put the first out of the cluster.
+            raise NotAllowed(
+                f"a node called {node!r} is connected: join this machine as another one with --name; to give that "
+                "node a new certificate, stop its agent first"
+            )
         await self._leadership.lead(stored_tokens.consume_token, digest=digest, node=node)
 
     async def _issued(self, node: str, serial: str, fingerprint: str) -> None:

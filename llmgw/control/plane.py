@@ -55,6 +55,7 @@ class Plane:
         weights: WeightsService,
         traffic: TrafficMeter,
         live: Callable[[], LiveFeed],
+        client_url: Callable[[], str],
     ) -> None:
         self._cluster_id = cluster_id
         self._store = store
@@ -72,6 +73,7 @@ class Plane:
         self._weights = weights
         self._traffic = traffic
         self._live = live
+        self._client_url = client_url
 
     async def leader(self) -> t.Leader:
         """Who leads, as last heard."""
@@ -99,6 +101,7 @@ class Plane:
             replicas=tuple(views.replica_info(r, snapshot) for r in snapshot.replicas),
             database=self._database(),
             problems=problems if health.ok else (health.message, *problems),
+            client_url=self._client_url(),
         )
 
     def _server_info(self) -> t.ServerInfo:
@@ -124,6 +127,7 @@ class Plane:
             routers=without_counters(self._feed.routers()),
             database=self._database(),
             problems=tuple(text for text in ("" if health.ok else health.message, self._reconciler.paused) if text),
+            client_url=self._client_url(),
         )
 
     def watch(
@@ -217,11 +221,7 @@ class Plane:
 
     async def restart(self, target: str, *, actor: str) -> t.Result:
         """Restart a model's replicas one by one, or one replica."""
-        result = self._models.restart(target)
-        await self._leadership.lead(
-            stored_audit.record, actor=actor, action="replica.restart", target=target, after={"message": result.message}
-        )
-        return result
+        return await self._models.restart(target, actor=actor)
 
     async def explain(self, name: str) -> t.Explanation:
         """Why a model is where it is."""

@@ -62,8 +62,8 @@ def _reason(group: ExceptionGroup) -> LlmgwError:
             return leaf
     log.critical("the server ends by a fault of its own; routers and engines go on", exc_info=group)
     return LlmgwError(
-        f"the server met a fault of its own ({type(leaves[0]).__name__}: {leaves[0]}) and ended; routers and engines go "
-        "on, and starting it again takes them over. server.log in the data directory says where it happened"
+        f"the server met a fault of its own ({type(leaves[0]).__name__}: {leaves[0]}) and ended; routers and engines "
+        "go on, and starting it again takes them over. server.log in the data directory says where it happened"
     )
 
 

@@ -15,6 +15,7 @@ from llmgw.control import identity, settings
 from llmgw.control.catalog import Catalog
 from llmgw.control.database import Database
 from llmgw.control.feed import FeedServer
+from llmgw.control.housekeeping import keep_house
 from llmgw.control.inventory import Inventory
 from llmgw.control.keys import KeyService
 from llmgw.control.leadership import Leadership
@@ -33,6 +34,7 @@ from llmgw.control.wake import Wake
 from llmgw.control.watch import StoreWatcher
 from llmgw.control.weights import MirrorWeights
 from llmgw.control.weights_service import WeightsService
+from llmgw.core.addresses import Address, client_url
 from llmgw.core.cluster import HEARTBEAT_S
 from llmgw.core.config import ServerConfig
 from llmgw.core.errors import Unavailable
@@ -160,6 +162,7 @@ class Services:
             weights=weights,
             traffic=self._traffic,
             live=lambda: self._live,
+            client_url=self._client_url,
         )
         self._live = LiveFeed(
             store=store,
@@ -202,6 +205,7 @@ class Services:
             await self._watcher.load_patiently()
             async with trio.open_nursery() as term:
                 await term.start(self._reconciler.run)
+                await term.start(keep_house, self.leadership)
                 await self.leadership.hold()
                 term.cancel_scope.cancel()
             for node in self._agents.nodes:
@@ -228,6 +232,12 @@ class Services:
 
     def _mirror_url(self) -> str:
         return f"https://{self._advertise}:{self._config.address('mirror').port}"
+
+    def _client_url(self) -> str:
+        listen = self._config.address("listen")
+        # Port 0 is whatever the routers got.
+        port = listen.port or next((router.port for router in self.feed.routers()), 0)
+        return client_url(Address(host=listen.host, port=port), self._config.advertise) if port else ""
 
     def _catalog_changed(self) -> None:
         self._touched.catalog()

@@ -40,7 +40,10 @@ class SessionLoop:
         self._logs = logs
         self._sessions: dict[str, int] = {}
         self._cards: dict[str, tuple[str, ...]] = {}
+        self._peers: dict[str, str] = {}
+        """Where each node's connection comes from."""
         self._addresses: dict[str, str] = {}
+        """Where each node says it is reached."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take events until cancelled."""
@@ -65,8 +68,11 @@ class SessionLoop:
     def _connected(self, event: NodeConnected) -> None:
         node = translate.node_from_hello(event.hello, node=event.node, peer_address=event.peer_address)
         replicas = translate.replicas_from_hello(event.hello, node=event.node)
+        for replica in replicas:
+            translate.check_endpoint(replica, node.address)
         self._sessions[event.node] = event.session_id
-        self._addresses[event.node] = event.peer_address
+        self._peers[event.node] = event.peer_address
+        self._addresses[event.node] = node.address
         self._cards[event.node] = tuple(card.uuid for card in node.cards)
         self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
         log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
@@ -80,7 +86,13 @@ class SessionLoop:
 
     def _message(self, node: str, message: AgentMessage) -> None:
         if message.shard_status is not None:
-            self._inventory.shard_changed(node, translate.replica_from_status(message.shard_status, node=node))
+            told = translate.replica_from_status(message.shard_status, node=node)
+            translate.check_endpoint(told, self._addresses[node])
+            if told.live and not told.model and self._inventory.replica(told.id) is None:
+                # Ordered in the moment its node came back, and missing from the Hello that was on its way.
+                self._server.disconnect(node, f"it runs {told.id}, which its Hello did not name: say all anew")
+                return
+            self._inventory.shard_changed(node, told)
         elif message.sensors is not None:
             figures, self._cards[node] = translate.figures_from(message.sensors, self._cards.get(node, ()))
             self._inventory.sensed(node, figures)
@@ -93,6 +105,7 @@ class SessionLoop:
             self._logs.received(lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error)
         elif message.inventory is not None:
             described = translate.node_from_inventory(
-                message.inventory, node=node, peer_address=self._addresses.get(node, "")
+                message.inventory, node=node, peer_address=self._peers.get(node, "")
             )
+            self._addresses[node] = described.address
             self._inventory.inventory_changed(described, translate.problems(message.inventory))

@@ -28,9 +28,11 @@ STEP_S = 5
 POINTS = 15 * 60 // STEP_S
 MAX_BATCHES = 1024
 """Batches remembered, so that one sent again is known."""
+LONGEST_MS = 3_600_000.0
+"""A first token that took longer counts as one that took this long."""
 _GROWTH = 1.1
-_BINS = 1 + math.ceil(math.log(3_600_000) / math.log(_GROWTH))
-"""Bins of first-token times, each a tenth wider than the one before, up to an hour."""
+_BINS = 1 + math.ceil(math.log(LONGEST_MS) / math.log(_GROWTH))
+"""Bins of first-token times, each a tenth wider than the one before."""
 
 
 class Point(NamedTuple):
@@ -234,7 +236,7 @@ def by_model(in_flight: Mapping[str, int], model_of: Callable[[str], str | None]
 
 
 def _bin(milliseconds: float) -> int:
-    return min(_BINS - 1, int(math.log(max(1.0, milliseconds)) / math.log(_GROWTH)))
+    return int(math.log(min(max(1.0, milliseconds), LONGEST_MS)) / math.log(_GROWTH))
 
 
 def _middle(index: int) -> float:

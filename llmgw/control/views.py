@@ -97,11 +97,11 @@ def replica_info(replica: Replica, snapshot: Snapshot) -> ReplicaInfo:
 
 
 def progress_sentence(replica: Replica) -> str:
-    """`fetching 61% of 188 GB`; nothing when nothing is on its way."""
+    """`fetching 61% of 188 GB`; nothing when nothing is on its way: a fetch that ended hides no later word."""
     progress = replica.progress
-    if progress is None or not progress.phase:
+    words = _PROGRESS_WORDS.get(progress.phase) if progress is not None else None
+    if progress is None or words is None:
         return ""
-    words = _PROGRESS_WORDS.get(progress.phase, progress.phase)
     if progress.total_bytes:
         return f"{words} {100 * progress.done_bytes // progress.total_bytes}% of {size(progress.total_bytes)}"
     return f"{words} {size(progress.done_bytes)}"

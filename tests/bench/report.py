@@ -63,6 +63,8 @@ class Figures:
     modes: list[ModeFigures] = field(default_factory=list)
     demos: list[DemoFigures] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    watch: object = None
+    """`tests.bench.watch.WatchFigures`, when the live feed was measured."""
 
 
 def machine(argv: Sequence[str]) -> dict[str, str]:

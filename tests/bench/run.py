@@ -1,6 +1,6 @@
 """`make bench`: what our router costs beside nginx and beside nothing, in one run, and how fast the demo is ready.
 
-    python -m tests.bench.run [--quick] [--only burst,paced,demo] [--gateways direct,nginx,router] [--retakes N]
+    python -m tests.bench.run [--quick] [--only burst,paced,demo,watch] [--gateways direct,nginx,router] [--retakes N]
 
 Rounds are interleaved: every gateway has its turn in each, so that a slower minute of the machine hits all. CPU is
 user and system time of all of a gateway's processes, divided by the answers the load generator received. Nothing here
@@ -24,11 +24,12 @@ from tests.bench.load import LoadPlan, run_load
 from tests.bench.native import Missing, compile_engine, engine, load
 from tests.bench.proc import cpu_ms, machine_busy_ms, memory, own_ms
 from tests.bench.report import Figures, ModeFigures, Sample, machine, text
+from tests.bench.watch import WatchFigures, measure_watch, watch_text
 
 TOKENS = 64
 MODES = {"burst": (200, 64), "paced": (5000, 128), "paced-512": (5000, 512)}
 """Gap between tokens in microseconds, and clients."""
-DEFAULT_PARTS = "burst,paced,demo"
+DEFAULT_PARTS = "burst,paced,demo,watch"
 OUT = Path("bench-out")
 CHECKED_STREAMS = 300
 """Streams read token by token before a gateway is measured."""
@@ -48,11 +49,13 @@ class Plan:
     rounds: int
     seconds: float
     demo_rounds: int
+    watch_rounds: int = 1
+    watch_s: float = 5.0
     retakes: int = 2
     """How often a sample is taken again because others kept the machine busy."""
 
 
-FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3)
+FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3, watch_rounds=3, watch_s=10.0)
 QUICK = Plan(rounds=3, seconds=2.0, demo_rounds=1)
 
 
@@ -158,6 +161,9 @@ def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> 
                 figures.demos.append(measure_demo(model, directory, plan.demo_rounds))
             except Missing as error:
                 figures.skipped[f"demo {model}"] = str(error)
+        if "watch" in parts:
+            print("measuring the live feed …", file=sys.stderr, flush=True)
+            figures.watch = measure_watch(directory, plan.watch_rounds, plan.watch_s)
     return figures
 
 
@@ -165,6 +171,8 @@ def write(figures: Figures) -> str:
     """Write both files under `bench-out/`; returns the text."""
     OUT.mkdir(exist_ok=True)
     shown = text(figures)
+    if isinstance(figures.watch, WatchFigures):
+        shown += f"\n{watch_text(figures.watch)}\n"
     name = time.strftime("%Y%m%d-%H%M%S")
     (OUT / f"{name}.txt").write_text(shown)
     (OUT / f"{name}.json").write_text(json.dumps(asdict(figures), indent=1, ensure_ascii=False) + "\n")
@@ -176,12 +184,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m tests.bench.run", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three short rounds")
-    parser.add_argument("--only", default=DEFAULT_PARTS, help=f"of {', '.join([*MODES, 'demo'])}")
+    parser.add_argument("--only", default=DEFAULT_PARTS, help=f"of {', '.join([*MODES, 'demo', 'watch'])}")
     parser.add_argument("--gateways", default=",".join(GATEWAYS), help=f"of {', '.join(GATEWAYS)}")
     parser.add_argument("--retakes", type=int, default=2, help="how often a sample others disturbed is taken again")
     flags = parser.parse_args(given)
     parts, names = flags.only.split(","), flags.gateways.split(",")
-    for value, known in ((parts, [*MODES, "demo"]), (names, list(GATEWAYS))):
+    for value, known in ((parts, [*MODES, "demo", "watch"]), (names, list(GATEWAYS))):
         if unknown := [part for part in value if part not in known]:
             parser.error(f"{', '.join(unknown)} is not known; there are {', '.join(known)}")
     plan = replace(QUICK if flags.quick else FULL, retakes=max(0, min(flags.retakes, MAX_RETAKES)))

@@ -35,6 +35,8 @@ class FakeControl:
     leads: str | None = "server-1"
     open_logs: int = 0
     open_watches: int = 0
+    feed: LiveTable | None = None
+    """What readers follow; each a table of its own without it."""
     watched: list[tuple[w.Subscription, str, str, frozenset[str]]] = field(default_factory=list)
     log_lines: list[str] = field(default_factory=lambda: [f"line {i}" for i in range(500)])
     more_lines: tuple[str, ...] = ()
@@ -246,7 +248,7 @@ class FakeControl:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         self.open_watches += 1
         try:
-            table = LiveTable(w.TOPICS)
+            table = self.feed or LiveTable(w.TOPICS)
             wanted: dict[str, frozenset[str] | None] = dict.fromkeys(subscription.topics)
             cursor = Cursor(table, wanted, epoch=subscription.epoch, since=subscription.since)
             interval_s = subscription.interval_ms / 1000
