@@ -85,9 +85,13 @@ class AgentServer:
         enrol: Enrol,
         welcome: Callable[[], Welcome],
         allowed: Callable[[str, str], bool] = lambda node, serial: True,
+        heard: Callable[[str], None] = lambda node: None,
         limits: Limits = Limits(),
     ) -> None:
-        """`allowed(node, serial)` is asked on connecting and every `check_s`; `welcome()` may raise Unavailable."""
+        """`allowed(node, serial)` is asked on connecting and every `check_s`; `welcome()` may raise Unavailable.
+
+        `heard(node)` is called, in this thread, for every heartbeat: those are answered here and are no events.
+        """
         self._host = host
         self._port = port
         self._context = context
@@ -95,6 +99,7 @@ class AgentServer:
         self._enrol = enrol
         self._welcome = welcome
         self._allowed = allowed
+        self._heard = heard
         self._limits = limits
         self._sessions = Sessions()
         self._streams: Counter[str] = Counter()
@@ -263,6 +268,7 @@ class AgentServer:
             wait_s = max(messages.take(1, clock()), volume.take(arrived - received, clock()))
             received = arrived
             if message.heartbeat is not None:
+                self._heard(session.node)
                 session.offer(ServerMessage(heartbeat_ack=HeartbeatAck(seq=message.heartbeat.seq)))
             elif message.hello is not None:
                 raise InvalidInput("a second Hello on one stream")

@@ -35,6 +35,8 @@ NAME_CHARS = 128
 T = TypeVar("T")
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,254}")
 _HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
+_LOCAL_PATTERN = re.compile(r"(localhost|127\..*|0\..*|0|::1?|::ffff:127\..*)\Z", re.IGNORECASE)
+"""What would mean the control plane's machine and not the node's."""
 _PREFIX_PATTERN = re.compile(r"/r/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATES = {
     wire.ShardState.PENDING: ShardState.PENDING,
@@ -79,6 +81,11 @@ def node_from_inventory(inventory: wire.Inventory, *, node: str, peer_address: s
     address = inventory.address or peer_address
     if not _HOST_PATTERN.fullmatch(address):
         raise InvalidInput(f"{clean(address, 80)!r} is neither a host name nor an address", field="address")
+    if _LOCAL_PATTERN.match(address) and peer_address and not _LOCAL_PATTERN.match(peer_address):
+        raise InvalidInput(
+            f"{address} is this machine's own address, and the node is at {peer_address}: set address in agent.yaml",
+            field="address",
+        )
     return Node(
         name=node,
         address=address,
@@ -138,6 +145,13 @@ def replica_from_status(status: wire.ShardStatus, *, node: str, where: str = "sh
         restarts=_int(status.restarts, MAX_TOKENS),
         adopted=status.adopted,
     )
+
+
+def check_endpoint(replica: Replica, address: str) -> None:
+    """Refuse a replica that would send clients' requests elsewhere than to its node; raises InvalidInput."""
+    host = urlsplit(replica.endpoint).hostname or ""
+    if replica.endpoint and host != address.lower():
+        raise InvalidInput(f"replica {replica.id} is said to answer at {host}, but its node's address is {address}")
 
 
 def figures_from(sensors: wire.Sensors, uuids: Sequence[str]) -> tuple[NodeFigures, tuple[str, ...]]:

@@ -276,8 +276,8 @@ class LiveFeed:
     def _node(self, name: str) -> None:
         node = self._inventory.node(name)
         if node is not None:
-            held = Snapshot(now=trio.current_time(), replicas=tuple(self._index.on_node(name)))
-            self.table.put("nodes", name, node_row(views.node_info(node, held, self._inventory)))
+            held = [replica for replica in self._index.on_node(name) if replica.live]
+            self.table.put("nodes", name, node_row(views.node_info(node, held, trio.current_time(), self._inventory)))
 
     def _figures(self, name: str) -> None:
         node = self._inventory.node(name)

@@ -58,8 +58,7 @@ class NodeService:
 
     def list(self) -> tuple[NodeInfo, ...]:
         """Every node."""
-        snapshot = self._reconciler.snapshot()
-        return tuple(views.node_info(node, snapshot, self._inventory) for node in snapshot.nodes)
+        return views.node_infos(self._reconciler.snapshot(), self._inventory)
 
     def show(self, name: str) -> NodeInfo:
         """One node."""

@@ -4,7 +4,6 @@ Deciding is `core.reconcile`'s; here a plan is only carried out, each step check
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -85,7 +84,9 @@ class Reconciler:
         leading: Callable[[], bool],
         wake: Wake,
         owner: str,
+        new_id: Callable[[str, str], str],
     ) -> None:
+        """`new_id(model, node)` names a replica that is about to be ordered."""
         self._catalog = catalog
         self._inventory = inventory
         self._weights = weights
@@ -94,6 +95,7 @@ class Reconciler:
         self._timeouts = timeouts
         self._leading = leading
         self._wake = wake
+        self._new_id = new_id
         self._routing = RoutingBuilder(owner)
         self._unplaced: dict[str, Unplaced] = {}
         self._paused = ""
@@ -170,7 +172,7 @@ class Reconciler:
     def _start(self, start: Start, entry: CatalogEntry) -> None:
         place = start.placement
         replica = Replica(
-            id=new_replica_id(start.model),
+            id=self._new_id(start.model, place.node),
             model=start.model,
             profile=place.profile.name,
             engine=place.profile.engine,
@@ -212,9 +214,3 @@ class Reconciler:
         elif replica.state is not ShardState.DRAINING:
             self._inventory.draining(replica_id, reason)
         log.info("stop", extra={"replica": replica_id, "reason": reason})
-
-
-def new_replica_id(model: str) -> str:
-    """`smollm2-k3x9q2`: the model's name as far as it fits an id, and something unique."""
-    slug = "".join(c if c.isalnum() or c in "._-" else "-" for c in model.lower())[:40].strip("-.")
-    return f"{slug or 'model'}-{secrets.token_hex(4)}"

@@ -41,7 +41,7 @@ from llmgw.core.errors import Unavailable
 from llmgw.core.identity import Role
 from llmgw.core.layout import ServerLayout
 from llmgw.core.routing import Timeouts, UsageRow
-from llmgw.core.secrets import mirror_token
+from llmgw.core.secrets import mirror_token, new_replica_id, ordered_by_us
 from llmgw.mirror.app import serve as serve_mirror
 from llmgw.mirror.service import Mirror
 from llmgw.mirror.source import MirrorConfig
@@ -97,6 +97,7 @@ class Services:
             enrol=self._enrol,
             welcome=partial(self._welcome, authority.cluster_id),
             allowed=lambda node, serial: self._nodes.allowed(node, serial),
+            heard=self._inventory.heard,
         )
         # Keys need the feed and the feed needs keys: the feed asks through the bound methods once it runs.
         self.feed = FeedServer(
@@ -115,6 +116,7 @@ class Services:
             leading=lambda: self.leadership.leading,
             wake=self._wake,
             owner=self.leadership.owner,
+            new_id=partial(new_replica_id, secret),
         )
         self._keys = KeyService(store=store, leadership=self.leadership, feed=self.feed, cluster_secret=secret)
         self._nodes = NodeService(
@@ -126,7 +128,12 @@ class Services:
             mirror_url=self._mirror_url,
         )
         logs = LogService(layout=layout, inventory=self._inventory, orders=AgentLogOrders(self._agents))
-        self._sessions = SessionLoop(server=self._agents, inventory=self._inventory, logs=logs)
+        self._sessions = SessionLoop(
+            server=self._agents,
+            inventory=self._inventory,
+            logs=logs,
+            ordered=lambda replica: ordered_by_us(secret, replica.id, replica.model, replica.node),
+        )
         self._watcher = StoreWatcher(
             store=store,
             listener=self._listener,

@@ -1,6 +1,7 @@
 """What agents say, taken into the inventory. A node that says what cannot be loses its session, and is told why."""
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -9,8 +10,12 @@ from llmgw.agents.bridge import AgentServer
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeEvent, NodeMessage
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
+from llmgw.core.cluster import Replica
 from llmgw.core.errors import LlmgwError
 from llmgw.wire.llmgw.v1 import AgentMessage, LogCancel, LogRequest, ServerMessage
+
+STRANGER_GRACE_S = 10.0
+"""An engine that this cluster did not order has this long between SIGTERM and SIGKILL."""
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +39,17 @@ class AgentLogOrders:
 class SessionLoop:
     """Reads the agent port's events; the only writer of what agents say."""
 
-    def __init__(self, *, server: AgentServer, inventory: Inventory, logs: LogService) -> None:
+    def __init__(
+        self,
+        *,
+        server: AgentServer,
+        inventory: Inventory,
+        logs: LogService,
+        ordered: Callable[[Replica], bool],
+    ) -> None:
+        """`ordered` says whether this cluster made the replica's id, for that model on that node."""
         self._server = server
+        self._ordered = ordered
         self._inventory = inventory
         self._logs = logs
         self._sessions: dict[str, int] = {}
@@ -70,12 +84,19 @@ class SessionLoop:
         replicas = translate.replicas_from_hello(event.hello, node=event.node)
         for replica in replicas:
             translate.check_endpoint(replica, node.address)
+        # A node answers for the replicas it was given, and for no other model or node; what else it runs, it may end.
+        strangers = [replica for replica in replicas if not self._ordered(replica)]
+        replicas = tuple(replica for replica in replicas if replica not in strangers)
         self._sessions[event.node] = event.session_id
         self._peers[event.node] = event.peer_address
         self._addresses[event.node] = node.address
         self._cards[event.node] = tuple(card.uuid for card in node.cards)
         self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
         log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
+        for replica in strangers:
+            log.warning("node %s runs %s, which was not ordered there: ended", event.node, replica.id)
+            reason = "this cluster did not order it on this node"
+            self._server.send(event.node, translate.stop_shard(replica.id, reason, STRANGER_GRACE_S))
 
     def _disconnected(self, event: NodeDisconnected) -> None:
         if self._sessions.get(event.node) != event.session_id:
@@ -88,7 +109,7 @@ class SessionLoop:
         if message.shard_status is not None:
             told = translate.replica_from_status(message.shard_status, node=node)
             translate.check_endpoint(told, self._addresses[node])
-            if told.live and not told.model and self._inventory.replica(told.id) is None:
+            if told.live and self._inventory.replica(told.id) is None:
                 # Ordered in the moment its node came back, and missing from the Hello that was on its way.
                 self._server.disconnect(node, f"it runs {told.id}, which its Hello did not name: say all anew")
                 return

@@ -1,6 +1,6 @@
 """The admin API's documents, made from snapshots. Pure: the same state shows the same everywhere."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from llmgw.api.types import (
     CardInfo,
@@ -12,6 +12,7 @@ from llmgw.api.types import (
 )
 from llmgw.control.inventory import Inventory
 from llmgw.core.cluster import Card, Node, NodeLink, Replica, ShardState
+from llmgw.core.placement import held_by_node
 from llmgw.core.reconcile import Unplaced
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 from llmgw.core.units import plural, size
@@ -20,16 +21,21 @@ from llmgw.store.catalog import CatalogEntry as StoredModel
 _PROGRESS_WORDS = {"mirror": "the mirror fetches", "fetching": "fetching", "checking": "checking"}
 
 
-def node_info(node: Node, snapshot: Snapshot, inventory: Inventory) -> NodeInfo:
-    """A node with what it holds."""
-    held = [r for r in snapshot.replicas if r.node == node.name and r.live]
+def node_infos(snapshot: Snapshot, inventory: Inventory) -> tuple[NodeInfo, ...]:
+    """Every node with what it holds."""
+    by_node = held_by_node(snapshot.replicas)
+    return tuple(node_info(node, by_node.get(node.name, ()), snapshot.now, inventory) for node in snapshot.nodes)
+
+
+def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Inventory) -> NodeInfo:
+    """A node with the live replicas it holds."""
     return NodeInfo(
         name=node.name,
         state="cordoned" if node.cordoned and node.link is NodeLink.CONNECTED else node.link.value,
         address=node.address,
         agent_version=node.agent_version,
         agent_pid=node.agent_pid,
-        heartbeat_age_s=round(max(0.0, snapshot.now - node.heard_at), 1),
+        heartbeat_age_s=round(max(0.0, now - node.heard_at), 1),
         cpus=node.cpus,
         cpu_model=node.cpu_model,
         cpu_percent=node.cpu_percent,

@@ -23,6 +23,8 @@ FAILURE_PAUSE_S = 5.0
 FAILURE_PAUSE_MAX_S = 300.0
 MASS_LOSS_SHARE = 0.5
 """At this share of nodes gone at once, rescheduling pauses."""
+MASS_LOSS_PAUSE_S = 900.0
+"""A loss is "at once" for so long after a node was last heard: machines switched off for good pause nothing."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +125,8 @@ def reconcile(snapshot: Snapshot) -> Plan:
     """What to start, drain, stop and fetch so that the cluster comes to be as wanted."""
     draft = _Draft(snapshot)
     _finish_drains(draft)
-    paused = mass_loss(snapshot)
+    # Until the cluster has settled nodes are expected to be silent: they have not had the time to speak.
+    paused = mass_loss(snapshot) if snapshot.settled else ""
     wanted = {entry.model.name: entry for entry in snapshot.entries}
     for replica in snapshot.replicas:
         if replica.model not in wanted and not draft.lost(replica):
@@ -141,12 +144,16 @@ def reconcile(snapshot: Snapshot) -> Plan:
 
 
 def mass_loss(snapshot: Snapshot) -> str:
-    """Why rescheduling pauses, or nothing: half the nodes or more are silent or lost, and more than one is."""
-    gone = [n for n in snapshot.nodes if n.link is not NodeLink.CONNECTED]
-    if len(gone) < 2 or len(gone) < MASS_LOSS_SHARE * len(snapshot.nodes):
+    """Why rescheduling pauses, or nothing: half the nodes or more went lately, and more than one did.
+
+    Nodes that have been away for longer count neither as gone nor as there.
+    """
+    nodes = [n for n in snapshot.nodes if snapshot.now - n.heard_at < MASS_LOSS_PAUSE_S or n.link is NodeLink.CONNECTED]
+    gone = [n for n in nodes if n.link is not NodeLink.CONNECTED]
+    if len(gone) < 2 or len(gone) < MASS_LOSS_SHARE * len(nodes):
         return ""
     return (
-        f"{len(gone)} of {plural(len(snapshot.nodes), 'node')} vanished at once: "
+        f"{len(gone)} of {plural(len(nodes), 'node')} vanished at once: "
         "rescheduling is paused, engines there are taken to run on"
     )
 

@@ -98,6 +98,19 @@ async def test_a_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+async def test_heartbeats_are_heard_and_are_no_events(tmp_path: Path) -> None:
+    port = make_port(tmp_path)
+    async with running(port), linked(enrolled(port, tmp_path / "n")):
+        await port.event(NodeConnected)
+        with trio.fail_after(10):
+            while len(port.beats) < 3:  # noqa: ASYNC110 - the bridge has no event for it, on purpose
+                await trio.sleep(0.01)
+        assert set(port.beats) == {"n1"}
+        with pytest.raises(trio.WouldBlock):
+            port.server.events.receive_nowait()
+
+
+@pytest.mark.trio
 async def test_who_is_refused(tmp_path: Path) -> None:
     port = make_port(tmp_path)
     foreign = Authority.open(tmp_path / "foreign")

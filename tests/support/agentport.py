@@ -68,6 +68,8 @@ class Port:
     """The serial that counts, by node; a node that is not here may connect with any."""
     epoch: int = 1
     servers: list[str] = field(default_factory=list)
+    beats: list[str] = field(default_factory=list)
+    """Nodes whose heartbeats were heard, one entry each."""
 
     @property
     def address(self) -> str:
@@ -115,6 +117,7 @@ def make_port(directory: Path, *, limits: Limits = QUICK, port: int = 0) -> Port
         enrol=enrolment.enrol,
         welcome=welcome,
         allowed=lambda node, serial: made.serials.get(node, serial) == serial,
+        heard=lambda node: made.beats.append(node),
         limits=limits,
     )
     made = Port(authority=authority, server=server, tokens=tokens, enrolment=enrolment, port=port)

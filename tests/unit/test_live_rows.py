@@ -72,7 +72,7 @@ def test_a_node_row_names_who_holds_a_card_and_has_no_figures() -> None:
     inventory.connected(a_node("n1", cards=(card,)), [replica], ["disk is slow"])
     node = inventory.node("n1")
     assert node is not None
-    row = node_row(views.node_info(node, a_snapshot(replicas=(replica,)), inventory))
+    row = node_row(views.node_info(node, [replica], 0.0, inventory))
     assert isinstance(row, NodeRow)
     assert (row.state, row.cards[0].replica, row.problems) == ("connected", "r1", ("disk is slow",))
 

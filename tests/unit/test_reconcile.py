@@ -4,7 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.core.cluster import NodeLink, Replica, ShardState
-from llmgw.core.reconcile import DRAIN_DEADLINE_S, FAILURE_PAUSE_S, Plan, failure_pause_s, reconcile
+from llmgw.core.reconcile import (
+    DRAIN_DEADLINE_S,
+    FAILURE_PAUSE_S,
+    MASS_LOSS_PAUSE_S,
+    Plan,
+    failure_pause_s,
+    reconcile,
+)
 from llmgw.core.snapshot import CatalogEntry, Snapshot, WeightsState
 from tests.support.builders import GB, a_model, a_node, a_profile, a_replica, a_snapshot, an_entry, changed
 
@@ -73,10 +80,19 @@ def test_a_silent_nodes_replicas_are_left_alone_and_a_lost_ones_replaced() -> No
 
 def test_when_half_the_nodes_vanish_nothing_is_rescheduled() -> None:
     entry = an_entry()
-    nodes = (a_node("n1", link=NodeLink.LOST), a_node("n2", link=NodeLink.LOST), a_node("n3"))
-    plan = reconcile(a_snapshot(entries=(entry,), nodes=nodes, replicas=(a_replica(entry),)))
+    nodes = (
+        a_node("n1", link=NodeLink.LOST, heard_at=930.0),
+        a_node("n2", link=NodeLink.LOST, heard_at=931.0),
+        a_node("n3", heard_at=1000.0),
+    )
+    just_now = a_snapshot(entries=(entry,), nodes=nodes, replicas=(a_replica(entry),))
+    plan = reconcile(just_now)
     assert not plan.starts
     assert "2 of 3 nodes" in plan.paused
+    # Machines that stay away are lost like any other, each in its own time.
+    later = reconcile(changed(just_now, now=930.0 + MASS_LOSS_PAUSE_S))
+    assert not later.paused
+    assert [s.placement.node for s in later.starts] == ["n3"]
 
 
 def test_after_a_partition_the_surplus_ends_and_the_ready_one_stays() -> None:
