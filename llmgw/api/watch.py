@@ -7,6 +7,8 @@ row that changed since the last message it was sent. Rows hold moments, never ag
 again. A field that is absent has its default.
 """
 
+from typing import Any
+
 import msgspec
 
 from llmgw.api.types import EngineInfo, ProgressInfo, RouterInfo, ServerInfo
@@ -185,8 +187,10 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     actor: str
     action: str
     target: str
-    before: msgspec.Raw | None = None
-    after: msgspec.Raw | None = None
+    before: Any = None
+    """JSON value before the change; null where there was nothing."""
+    after: Any = None
+    """JSON value after the change; null where nothing is left."""
 
 
 Row = ClusterRow | ModelRow | ReplicaRow | NodeRow | FiguresRow | TrafficRow | WeightsRow | KeyRow | AuditRow

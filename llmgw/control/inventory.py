@@ -65,6 +65,7 @@ class Inventory:
                 self._nodes[name] = msgspec.structs.replace(self._nodes[name], cordoned=cordoned)
                 self._touched.node(name)
         for gone in self._nodes.keys() - names - self._connected:
+            self._forget_cards(Node(name=gone))
             del self._nodes[gone]
             self._told.pop(gone, None)
             self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
@@ -84,6 +85,7 @@ class Inventory:
     def connected(self, node: Node, replicas: Sequence[Replica], problems: Sequence[str] = ()) -> None:
         """An agent's Hello: the node as it is, and everything it runs. What it does not name, it does not run."""
         now = self._clock()
+        self._forget_cards(node)
         cordoned = self._nodes[node.name].cordoned if node.name in self._nodes else False
         self._nodes[node.name] = msgspec.structs.replace(node, heard_at=now, link=NodeLink.CONNECTED, cordoned=cordoned)
         self._problems[node.name] = tuple(problems)
@@ -122,6 +124,7 @@ class Inventory:
         known = self._nodes.get(node.name)
         if known is None:
             return
+        self._forget_cards(node)
         self._nodes[node.name] = msgspec.structs.replace(
             known,
             address=node.address,
@@ -149,7 +152,8 @@ class Inventory:
             for card in node.cards
         )
         self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given)
-        self._cards.update(figures.cards)
+        # Only its own cards: names it makes up take no memory and change nobody else's figures.
+        self._cards.update({card.uuid: figures.cards[card.uuid] for card in cards if card.uuid in figures.cards})
         self._told[name] = self._clock()
         self._touched.figures(name)
 
@@ -257,6 +261,12 @@ class Inventory:
     def settled(self) -> bool:
         """Every known node spoke since this process leads, or had SETTLE_S to."""
         return self._nodes.keys() <= self._heard or self._clock() - self._since >= SETTLE_S
+
+    def _forget_cards(self, node: Node) -> None:
+        """Readings of cards that the node, as it now describes itself, does not have any more."""
+        known = self._nodes.get(node.name)
+        for gone in {card.uuid for card in known.cards} - {card.uuid for card in node.cards} if known else ():
+            self._cards.pop(gone, None)
 
     def _touch_node(self, name: str) -> None:
         """The node itself changed, or whether it is heard."""

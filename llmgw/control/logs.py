@@ -36,7 +36,8 @@ class LogOrders(Protocol):
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self.node = node
         self.lines: deque[str] = deque(maxlen=LINES_QUEUED)
         self.ended = False
         self.error = ""
@@ -64,10 +65,10 @@ class LogService:
         self._readers: dict[str, _Reader] = {}
         self._ids = itertools.count(1)
 
-    def received(self, request_id: str, lines: list[str], *, end: bool, error: str) -> None:
-        """Lines of an agent; those nobody waits for any more are dropped."""
+    def received(self, node: str, request_id: str, lines: list[str], *, end: bool, error: str) -> None:
+        """Lines of a node's agent; those that nobody waits for, or asked another node for, are dropped."""
         reader = self._readers.get(request_id)
-        if reader is None:
+        if reader is None or reader.node != node:
             return
         reader.lines.extend(lines)
         reader.ended = reader.ended or end
@@ -83,7 +84,7 @@ class LogService:
             return
         node, shard_id = self._place(target)
         request_id = f"log-{next(self._ids)}"
-        reader = self._readers[request_id] = _Reader()
+        reader = self._readers[request_id] = _Reader(node)
         try:
             if not self._orders.request_logs(node, request_id, shard_id, tail, follow):
                 raise Unavailable(f"node {node} is not connected, and {target}'s log is there")

@@ -111,14 +111,25 @@ class Reconciler:
         return self._unplaced.get(model)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look, decide, order; until cancelled."""
-        self.step()
+        """Look, decide, order; until cancelled. A look that fails is told and followed by the next."""
+        self._look()
         task_status.started()
         while True:
             await self._wake.wait(RESYNC_S)
             began = trio.current_time()
-            self.step()
+            self._look()
             await trio.sleep(min(RESYNC_S, REST_FACTOR * (trio.current_time() - began)))
+
+    def _look(self) -> None:
+        try:
+            self.step()
+        except Exception as error:
+            # A supervised border: an entry that cannot be decided on (an older version's, a newer one's) must not end
+            # the server, with which operators could mend it.
+            log.exception("the cluster could not be looked at; what runs goes on")
+            self._paused = (
+                f"nothing is rescheduled: the cluster could not be looked at ({type(error).__name__}: {error})"
+            )
 
     def step(self) -> None:
         """One look. Synchronous, so what is ordered fits what was looked at.

@@ -1,11 +1,11 @@
 """`llmgw server`, from top to bottom. What stands further in ends first.
 
 data lock, log
-  database
-    store watcher, feed, mirror, agent port, sessions, and (while leading) the reconciler
-      routers
-        admin app, public app
-          signals
+  signals
+    database
+      store watcher, feed, mirror, agent port, sessions, and (while leading) the reconciler
+        routers
+          admin app, public app
 """
 
 import logging
@@ -33,6 +33,9 @@ from llmgw.web.serve import open_tcp
 from llmgw.web.serve import serve as serve_app
 
 log = logging.getLogger(__name__)
+
+START_GRACE_S = 10.0
+"""A server told to end while it starts first takes over its routers, which it ends too, unless that takes longer."""
 
 
 def run(config_path: Path) -> int:
@@ -82,7 +85,25 @@ async def _main(config: ServerConfig, layout: ServerLayout) -> None:
     for key in ("agents", "mirror"):
         address = config.address(key)
         check_free(await resolve(address.host, address.port))
-    log.info("starting")
+    async with trio.open_nursery() as process:
+        told, serving = trio.Event(), trio.Event()
+        await process.start(_hear, told, serving, process.cancel_scope)
+        log.info("starting")
+        await _serve(config, layout, access, admin_tcp, told, serving)
+        process.cancel_scope.cancel()
+    layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
+    log.info("stopped")
+
+
+async def _serve(
+    config: ServerConfig,
+    layout: ServerLayout,
+    access: Access,
+    admin_tcp: socket.socket,
+    told: trio.Event,
+    serving: trio.Event,
+) -> None:
+    """Serve until `told`; `serving` is set once everything is up."""
     async with open_database(config, layout) as database, trio.open_nursery() as control:
         services = Services(config, layout, database)
         # Whatever else ends this process, clients notice nothing: only the operator's word ends the routers too.
@@ -97,14 +118,13 @@ async def _main(config: ServerConfig, layout: ServerLayout) -> None:
                 await doors.start(_serve_public, services, public_unix, closing)
                 await front.start(services.routers.run)
                 log.info("serving", extra={"port": services.routers.port})
-                await _signalled()
+                serving.set()
+                await told.wait()
                 log.info("stopping")
                 services.routers.outlive = False
                 closing.set()
             front.cancel_scope.cancel()
         control.cancel_scope.cancel()
-    layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
-    log.info("stopped")
 
 
 async def _serve_admin(
@@ -140,8 +160,20 @@ def _open_admin(config: ServerConfig) -> socket.socket:
         ) from error
 
 
-async def _signalled() -> None:
+async def _hear(
+    told: trio.Event,
+    serving: trio.Event,
+    starting: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Set `told` at the first SIGINT or SIGTERM, and end a start that goes on for too long after it."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for number in signals:
-            log.info("signal", extra={"signal": number})
-            return
+        task_status.started()
+        log.info("signal", extra={"signal": await anext(signals)})
+    told.set()
+    with trio.move_on_after(START_GRACE_S):
+        await serving.wait()
+        return
+    log.warning("told to end while it starts: it starts no further, and routers that run go on")
+    starting.cancel()

@@ -54,6 +54,8 @@ class SessionLoop:
         self._logs = logs
         self._sessions: dict[str, int] = {}
         self._cards: dict[str, tuple[str, ...]] = {}
+        self._strangers: dict[str, set[str]] = {}
+        """What each node's Hello named that was not ordered there."""
         self._peers: dict[str, str] = {}
         """Where each node's connection comes from."""
         self._addresses: dict[str, str] = {}
@@ -68,6 +70,10 @@ class SessionLoop:
             except LlmgwError as error:
                 log.warning("node %s said something impossible: %s", event.node, error.message)
                 self._server.disconnect(event.node, error.message)
+            except Exception:
+                # A supervised border: no words of a node, however odd, end the control plane for all.
+                log.exception("node %s said something nobody foresaw", event.node)
+                self._server.disconnect(event.node, "the control plane could not take in what the node said")
 
     def _take(self, event: NodeEvent) -> None:
         if isinstance(event, NodeConnected):
@@ -85,18 +91,19 @@ class SessionLoop:
         for replica in replicas:
             translate.check_endpoint(replica, node.address)
         # A node answers for the replicas it was given, and for no other model or node; what else it runs, it may end.
-        strangers = [replica for replica in replicas if not self._ordered(replica)]
-        replicas = tuple(replica for replica in replicas if replica not in strangers)
+        strangers = {replica.id for replica in replicas if not self._ordered(replica)}
+        replicas = tuple(replica for replica in replicas if replica.id not in strangers)
+        self._strangers[event.node] = strangers
         self._sessions[event.node] = event.session_id
         self._peers[event.node] = event.peer_address
         self._addresses[event.node] = node.address
         self._cards[event.node] = tuple(card.uuid for card in node.cards)
         self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
         log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
-        for replica in strangers:
-            log.warning("node %s runs %s, which was not ordered there: ended", event.node, replica.id)
+        for stranger in sorted(strangers):
+            log.warning("node %s runs %s, which was not ordered there: ended", event.node, stranger)
             reason = "this cluster did not order it on this node"
-            self._server.send(event.node, translate.stop_shard(replica.id, reason, STRANGER_GRACE_S))
+            self._server.send(event.node, translate.stop_shard(stranger, reason, STRANGER_GRACE_S))
 
     def _disconnected(self, event: NodeDisconnected) -> None:
         if self._sessions.get(event.node) != event.session_id:
@@ -109,11 +116,11 @@ class SessionLoop:
         if message.shard_status is not None:
             told = translate.replica_from_status(message.shard_status, node=node)
             translate.check_endpoint(told, self._addresses[node])
-            if told.live and self._inventory.replica(told.id) is None:
+            if self._inventory.replica(told.id) is not None:
+                self._inventory.shard_changed(node, told)
+            elif told.live and told.id not in self._strangers[node]:
                 # Ordered in the moment its node came back, and missing from the Hello that was on its way.
                 self._server.disconnect(node, f"it runs {told.id}, which its Hello did not name: say all anew")
-                return
-            self._inventory.shard_changed(node, told)
         elif message.sensors is not None:
             figures, self._cards[node] = translate.figures_from(message.sensors, self._cards.get(node, ()))
             self._inventory.sensed(node, figures)
@@ -123,7 +130,9 @@ class SessionLoop:
         elif message.log_lines is not None:
             lines = message.log_lines
             error = translate.clean(lines.error)
-            self._logs.received(lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error)
+            self._logs.received(
+                node, lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error
+            )
         elif message.inventory is not None:
             described = translate.node_from_inventory(
                 message.inventory, node=node, peer_address=self._peers.get(node, "")

@@ -9,6 +9,8 @@ import msgspec
 from llmgw.core.errors import InvalidInput
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+GPU_CLASS_PATTERN = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
+"""What a node can call a class of cards."""
 ENGINES = ("llamacpp", "sim")
 """Engines this version can start. One file each in `agent/engines/`."""
 
@@ -143,6 +145,12 @@ def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
         raise InvalidInput(f"engine {profile.engine!r} is not one of {', '.join(ENGINES)}", field=f"{where}.engine")
     _check_range(profile.tp, 1, MAX_TP, f"{where}.tp")
     _check_range(profile.slots, 1, MAX_SLOTS, f"{where}.slots")
+    if profile.gpu_class is not None and not GPU_CLASS_PATTERN.fullmatch(profile.gpu_class):
+        raise InvalidInput(
+            f"{profile.gpu_class[:140]!r} is no class of cards: write it as `llmgw ctl node show NODE` does, "
+            "h100-80g for instance",
+            field=f"{where}.gpu_class",
+        )
     if profile.tp > 1 and profile.gpu_class is None:
         raise InvalidInput("tp above 1 needs a gpu_class: a CPU profile runs on one node's memory", field=f"{where}.tp")
     if not 0 <= profile.min_memory_gb < 1e6:

@@ -1,4 +1,4 @@
-"""The demo's two children run under their ordinary command lines, and end when the demo does, however it does."""
+"""The demo's children run under their ordinary command lines, and end when the demo does, however it does."""
 
 import ctypes
 import os
@@ -20,6 +20,11 @@ QUICK_DEATH_S = 2.0
 """A child that lived no longer than this waits longer each time."""
 STOP_S = 45.0
 """A child has this long to end by itself: draining, engines, database."""
+LISTENS_S = 15.0
+"""A child that just started hears SIGTERM within this; sooner, the signal would end it with its work undone."""
+LISTENS_POLL_S = 0.02
+TIDY_CODES = frozenset({0, 2})
+"""Exit codes of a child that left nothing running: it ended in order, or refused its configuration."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,17 +73,14 @@ class Child:
             pause_s = min(pause_s * 2, RESTART_PAUSE_MAX_S) if quick else RESTART_PAUSE_S
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL when the child is still there after STOP_S."""
+        """End the child. One that was killed left its own behind: a successor takes that over, to end it too.
+
+        To be called once `run` is over, which would start another.
+        """
         self._stopping = True
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.terminate()
-        with trio.move_on_after(STOP_S):
-            await _wait(process)
-            return
-        process.kill()
-        await _wait(process)
+        if self._process is not None and await _end(self._process) not in TIDY_CODES:
+            self._process = self._spawn()
+            await _end(self._process)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         """In the main thread, since the parent-death signal follows the thread that forked."""
@@ -100,6 +102,29 @@ class Child:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+
+
+async def _end(process: subprocess.Popen[bytes]) -> int:
+    """SIGTERM as soon as the process hears it, SIGKILL when it is still there after STOP_S; its exit code."""
+    with trio.move_on_after(LISTENS_S):
+        while process.poll() is None and not _hears_sigterm(process.pid):  # noqa: ASYNC110 - nothing tells of it
+            await trio.sleep(LISTENS_POLL_S)
+    if process.poll() is None:
+        process.terminate()
+        with trio.move_on_after(STOP_S):
+            return await _wait(process)
+        process.kill()
+    return await _wait(process)
+
+
+def _hears_sigterm(pid: int) -> bool:
+    """Whether the process has a handler for SIGTERM (the mask of caught signals, proc_pid_status(5))."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 async def _wait(process: subprocess.Popen[bytes]) -> int:

@@ -13,7 +13,7 @@ import trio
 from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.core.sources import FileSource, format_source
 from llmgw.core.weights import MAGIC_BYTES, Manifest, SetFile, check_file_name, split_parts
-from llmgw.mirror.source import MirrorConfig, check_name, head_check, select_repository
+from llmgw.mirror.source import MirrorConfig, check_local_name, head_check, select_repository
 from llmgw.transfer.download import Report
 from llmgw.transfer.hashing import hash_step, open_binary
 
@@ -42,7 +42,7 @@ class LocalSource:
         if path.is_dir():
             root, (names, main) = path, self._select(path)
         else:
-            check_name(path.name, self._config)
+            check_local_name(path.name, self._config)
             root, names, main = path.parent, list(split_parts(path.name)), split_parts(path.name)[0]
         files = []
         for name in names:

@@ -13,6 +13,7 @@ from llmgw.transfer.http import Timeouts
 
 HUB = "https://huggingface.co"
 SINGLE_FILE_SUFFIXES = (".gguf", ".safetensors")
+"""Names of weights that come as one file."""
 REPOSITORY_FILES = frozenset(
     {
         "config.json",
@@ -77,6 +78,21 @@ def check_name(name: str, config: MirrorConfig) -> None:
     """Refuse pickles and code by name; raises InvalidInput."""
     if not config.allow_pickle and (why := refused_name(name)):
         raise InvalidInput(why, field="source")
+
+
+def check_local_name(name: str, config: MirrorConfig) -> None:
+    """Refuse a file of the mirror's own machine that is not weights by name; raises InvalidInput.
+
+    A node reads what the mirror serves, and whoever may add a model names the path: the cluster's own keys lie on this
+    machine too. With the content check behind it (`head_check`) only weights can be named.
+    """
+    check_name(name, config)
+    if not name.lower().endswith(SINGLE_FILE_SUFFIXES) and not (config.allow_pickle and refused_name(name)):
+        raise InvalidInput(
+            f"{name} is not weights by its name: it ends with {' or '.join(SINGLE_FILE_SUFFIXES)}, "
+            "or give a directory that holds them",
+            field="source",
+        )
 
 
 def head_check(name: str, config: MirrorConfig) -> Callable[[bytes], str | None]:

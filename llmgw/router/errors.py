@@ -97,6 +97,11 @@ def not_ready(name: str) -> Refusal:
     )
 
 
+def unsupported() -> Refusal:
+    """The engine is well and has no such thing as what was asked for: not its failure, and no use in asking again."""
+    return Refusal(400, "This model's engine does not support what was asked for.", code="unsupported_by_engine")
+
+
 def engine_failed(status: int, message: str, code: str) -> Refusal:
     """No replica answered as it should."""
     retry_after_s = 1.0 if status == 503 else None

@@ -158,8 +158,11 @@ class EventStream:
         end = _event_start(data, 0, len(data))
         out: list[bytes] = []
         at = self._lead(data, end, out)
+        done = data.find(b"[DONE]", at, end)
         while at < end:
-            mark = _interest(data, at, end)
+            if 0 <= done < at:
+                done = data.find(b"[DONE]", at, end)
+            mark = _interest(data, at, end, done)
             if mark < 0:
                 self._pass_many(data[at:end], out)
                 break
@@ -180,7 +183,9 @@ class EventStream:
         """Pass on, one by one, the events before the first with content; where the rest begins."""
         at = 0
         while at < end and not self._started:
-            stop = data.find(b"\n\n", at) + 2
+            blank = data.find(b"\n\n", at, end)
+            # A blank line more than needed belongs to no event.
+            stop = end if blank < 0 else blank + 2
             self._event(data[at:stop], out)
             at = stop
         return at
@@ -280,9 +285,8 @@ def _event_start(data: bytes, at: int, before: int) -> int:
     return at if found < 0 else found + 2
 
 
-def _interest(data: bytes, at: int, end: int) -> int:
-    """Where the first `[DONE]` or usage object in data[at:end] is; -1 is nowhere."""
-    done = data.find(b"[DONE", at, end)  # the E makes the search four times faster than the bracket, which is everywhere
+def _interest(data: bytes, at: int, end: int, done: int) -> int:
+    """Where the first `[DONE]` (which is at `done`) or usage object in data[at:end] is; -1 is nowhere."""
     usage = data.find(b'"usage"', at, end if done < 0 else done)
     while usage >= 0 and data.startswith(b":null", usage + 7):
         usage = data.find(b'"usage"', usage + 7, end if done < 0 else done)

@@ -8,25 +8,24 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
 
 import trio
 
 from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, Timeouts, UsageRow
+from llmgw.router.big_bodies import BigBodies
 from llmgw.router.catalog import allowed_model
+from llmgw.router.charge import usage_of
 from llmgw.router.choose import Chooser
 from llmgw.router.credentials import api_key_of
-from llmgw.router.errors import engine_failed, invalid_key, not_ready
-from llmgw.router.events import Usage
+from llmgw.router.errors import engine_failed, invalid_key, not_ready, unsupported
 from llmgw.router.front import ClientConnection, Gone
 from llmgw.router.heads import RequestHead
-from llmgw.router.limits import BIG_BODY_BYTES, MAX_ATTEMPTS, MAX_BODY_BYTES
+from llmgw.router.limits import MAX_ATTEMPTS, MAX_BODY_BYTES
 from llmgw.router.pool import Pool, Pools
 from llmgw.router.ports import Refusal, RouterState
 from llmgw.router.reactor import Reactor
-from llmgw.router.relay import End, Stream
+from llmgw.router.relay import ENGINE_REFUSES_ROUTER, End, Stream
 from llmgw.router.requests import (
     Fields,
     Route,
@@ -42,9 +41,6 @@ log = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
 """Status in a usage row when nobody was there to take the answer."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _numbers = itertools.count(1)
 _process = os.urandom(9).hex()
@@ -92,8 +88,7 @@ class Inference:
         self._state = state
         self._pools = Pools(reactor)
         self._chooser = Chooser()
-        # One at a time: threads share the interpreter, and more of them would only take turns.
-        self._big_bodies = trio.CapacityLimiter(1)
+        self._bodies = BigBodies()
 
     def close(self) -> None:
         """Close idle engine connections."""
@@ -107,7 +102,7 @@ class Inference:
             key = await key_record(state, head, conn.address)
             body = await conn.read_body(head, MAX_BODY_BYTES)
             began_at = time.monotonic()
-            fields = await self._beside(body, read_fields, body, route)
+            fields = await self._bodies.call(body, read_fields, body, route)
             model = allowed_model(state.routes, key, fields.model or "")
             check_max_output(fields, model)
             withhold = route.streams and fields.streamed and not asks_usage(fields)
@@ -182,18 +177,17 @@ class Inference:
         in_flight[replica.id] = in_flight.get(replica.id, 0) + 1
         try:
             pool = self._pool(replica)
-            data = await self._beside(request.body, self._engine_request, pool, replica, request)
-            if conn.gone:
-                raise Gone
-            upstream = pool.take()
+            data = await self._bodies.call(request.body, self._engine_request, pool, replica, request)
+            upstream = None if conn.gone else pool.take()
             if upstream is not None:
                 stream = await self._run(self._stream(conn, head, request, timeouts, total_at), upstream, data)
                 if stream.end is not End.CLOSED or stream.status:
                     return self._judge(stream, replica)
                 # The engine had closed the idle connection: not this request's doing.
-            upstream = await pool.connect(timeouts.connect)
-            if conn.gone:
-                upstream.close()
+            upstream = None if conn.gone else await pool.connect(timeouts.connect)
+            if upstream is None or conn.gone:
+                if upstream is not None:
+                    upstream.close()
                 raise Gone
             stream = await self._run(self._stream(conn, head, request, timeouts, total_at), upstream, data)
             return self._judge(stream, replica)
@@ -207,12 +201,6 @@ class Inference:
                 in_flight[replica.id] = left
             else:
                 del in_flight[replica.id]
-
-    async def _beside(self, body: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` answers; for a big `body` it is called in a thread, where streams go on beside it."""
-        if len(body) <= BIG_BODY_BYTES:
-            return work(*args, **kwargs)
-        return await trio.to_thread.run_sync(lambda: work(*args, **kwargs), limiter=self._big_bodies)
 
     async def _run(self, stream: Stream, upstream: Upstream, data: bytes) -> Stream:
         signal = stream.start(upstream, data)
@@ -278,7 +266,9 @@ class Inference:
             return None, False
         if end is End.STATUS:
             status = stream.status
-            if status == 503:
+            if status == 501:
+                return unsupported(), False
+            if status == 503 or status in ENGINE_REFUSES_ROUTER:
                 self._chooser.failed(replica.id, self._reactor.now)
             answer = status if status in (503, 504) else 502
             return engine_failed(answer, f"The model's engine answered {status}.", "engine_error"), status >= 500
@@ -291,7 +281,7 @@ class Inference:
         """Leave the usage row."""
         stream = request.stream
         now = time.monotonic()
-        usage, estimated = _usage_of(request, stream)
+        usage, estimated = usage_of(stream, request.body, request.model)
         first_at = stream.first_at if stream is not None else 0.0
         self._state.record(
             UsageRow(
@@ -312,14 +302,3 @@ class Inference:
                 attempts=request.attempts,
             )
         )
-
-
-def _usage_of(request: _Request, stream: Stream | None) -> tuple[Usage, bool]:
-    """Tokens of a request, and whether the router had to estimate them: nothing is charged for an error."""
-    if stream is None or not stream.started or stream.status >= 400:
-        return Usage(), False
-    usage = stream.usage()
-    if usage is not None:
-        return usage, False
-    produced = stream.events.events if stream.events is not None else 0
-    return Usage(max(1, len(request.body) // 4), 0, produced), True

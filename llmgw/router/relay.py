@@ -18,6 +18,14 @@ from llmgw.router.reactor import Reactor, Signal
 from llmgw.router.responses import Framing, head_of, is_event_stream
 from llmgw.router.upstream import Header, Upstream
 
+ENGINE_REFUSES_ROUTER = frozenset({401, 403, 407})
+"""Answers about the key the router showed, never the client's: another engine took the port, or it has another key."""
+
+
+def engines_own(status: int) -> bool:
+    """Whether an answer of this status is the engine's trouble and nothing a client should read."""
+    return 300 <= status < 400 or status >= 500 or status in ENGINE_REFUSES_ROUTER
+
 
 class End(Enum):
     """How a stream ended. The first group happened before a byte reached the client."""
@@ -136,7 +144,7 @@ class Stream:
     def on_head(self, status: int, headers: list[Header]) -> None:
         """The engine's head. It waits for the first byte of the body, so that both leave in one segment."""
         self.status = status
-        if 300 <= status < 400 or status >= 500:
+        if engines_own(status):
             return
         events = status == 200 and is_event_stream(headers)
         if events:
@@ -156,7 +164,7 @@ class Stream:
         upstream, status = self.upstream, self.status
         if upstream is None or not status:
             return
-        if 300 <= status < 400 or status >= 500:
+        if engines_own(status):
             self._fail(End.STATUS)
             return
         parts = upstream.parts

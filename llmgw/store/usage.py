@@ -48,6 +48,11 @@ def store_batch(conn: Conn, rows: Iterable[UsageRow]) -> int:
     return count.new if count else 0
 
 
+def drop_old(conn: Conn, *, days: int, limit: int) -> int:
+    """Drop at most `limit` rows of requests older than `days`; answers how many. Sums by day stay as they are."""
+    return execute(conn, _SQL["drop_old"], {"days": days, "limit": limit})
+
+
 def totals(
     conn: Conn, *, by: Literal["key", "model", "key_model"] = "key_model", since: date | None = None
 ) -> tuple[UsageTotal, ...]:

@@ -4,6 +4,7 @@ trio's streams under llhttp: a cancelled scope closes the socket at once, which 
 """
 
 import base64
+import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -169,9 +170,27 @@ async def request(
         if urlsplit(following).scheme not in _PORTS or (url.startswith("https:") and following.startswith("http:")):
             raise Refused(f"{redacted(url)} redirects to {redacted(following)}, which is not as safe as where it began")
         if _origin(following) != _origin(url):
+            if (inner := await _inner(following, remote)) and inner != await _inner(url, remote):
+                raise Refused(f"{redacted(url)} redirects to {redacted(following)}, which is {inner}")
             everything = {k: v for k, v in everything.items() if k.lower() not in _SECRET_HEADERS}
         url = following
     raise Refused(f"{redacted(remote.url)} redirects more than {MAX_REDIRECTS} times")
+
+
+async def _inner(url: str, remote: Remote) -> str:
+    """What makes the address one that only this machine can reach; nothing for all others, and behind a proxy."""
+    split = _checked(url)
+    if remote.proxies and _proxy_for(split) is not None:
+        return ""
+    try:
+        found = await trio.socket.getaddrinfo(split.hostname, split.port or _PORTS[split.scheme])
+        addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    except (OSError, UnicodeError, ValueError):
+        return ""  # connecting will say what is wrong with it
+    addresses = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+    if any(address.is_loopback or address.is_unspecified for address in addresses):
+        return "this machine itself"
+    return "an address of this machine's link" if any(address.is_link_local for address in addresses) else ""
 
 
 def redacted(url: str) -> str:

@@ -129,6 +129,7 @@ class Hall:
             leading=lambda: False,
             wake=Wake(),
             owner="bench",
+            new_id=lambda model, node: f"{model}-{node}",
         )
         self.live = LiveFeed(
             store=Store("host=127.0.0.1 port=1"),

@@ -345,6 +345,15 @@ async def test_a_redirect_to_elsewhere_or_in_circles_is_refused(tmp_path: Path, 
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0251.0376.0251.0376"])
+async def test_a_redirect_to_an_inner_address_is_refused_before_it_is_asked(tmp_path: Path, host: str) -> None:
+    moved = head("302 Found", {"Location": f"http://{host}/latest/meta-data?token=secret", "Content-Length": 0})
+    with pytest.raises(Refused, match="an address of this machine's link") as caught:
+        await fetch(answers(moved), wanted(tmp_path))
+    assert "secret" not in caught.value.message
+
+
+@pytest.mark.trio
 async def test_the_proxy_of_the_environment_is_used_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,6 +236,18 @@ async def test_a_local_file_is_served_where_it_is_and_hashed_again_when_it_chang
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("name", ["ca.key", "cluster.secret", "passwd", "m.gguf.txt"])
+async def test_a_local_file_that_is_no_weights_is_not_served(tmp_path: Path, name: str) -> None:
+    secret = tmp_path / name
+    secret.write_bytes(b"-----BEGIN PRIVATE KEY-----")
+    async with running_mirror(tmp_path / "mirror") as running:
+        status = await running.settled(f"file:{secret}")
+        assert status.state is SetState.FAILED
+        assert ".gguf or .safetensors" in status.message
+        assert running.mirror.file(status.id, name) is None
+
+
+@pytest.mark.trio
 async def test_a_local_directory_follows_the_hubs_own_links_and_no_others(tmp_path: Path) -> None:
     root = tmp_path / "models--org--model"
     snapshot = root / "snapshots" / COMMIT

@@ -248,7 +248,9 @@ def test_what_is_no_answer_fails_before_a_byte_went_out(raw: bytes) -> None:
         assert r.upstream.closed
 
 
-@pytest.mark.parametrize("status", [b"301 Moved", b"500 Oops", b"502 Bad", b"503 Busy", b"999 Odd"])
+@pytest.mark.parametrize(
+    "status", [b"301 Moved", b"401 Who", b"403 No", b"500 Oops", b"502 Bad", b"503 Busy", b"999 Odd"]
+)
 def test_redirects_and_engine_errors_are_not_passed_on(status: bytes) -> None:
     with rig() as r:
         r.say(json_answer({"error": "x"}, status, b"Location: http://169.254.169.254/\r\n"))

@@ -228,6 +228,7 @@ async def test_a_hung_replica_holds_up_only_its_own(hung: Behaviour) -> None:
         answering(SSE_HEAD, close=True),
         answering(json_answer({"error": "x"}, b"500 Internal Server Error")),
         answering(json_answer({"status": "loading"}, b"503 Service Unavailable")),
+        answering(json_answer({"error": "another engine took the port"}, b"401 Unauthorized")),
         answering(b"garbage that is no HTTP\r\n\r\n", close=True),
         answering(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"),
     ],
@@ -241,6 +242,40 @@ async def test_an_engine_that_dies_before_the_first_token_is_replaced(dying: Beh
         assert {row.status for row in plane.state.rows} == {200}
         assert len(plane.state.rows) == 4
         assert max(row.attempts for row in plane.state.rows) == 2
+
+
+@pytest.mark.trio
+async def test_an_engine_that_refuses_the_router_is_no_word_about_the_clients_key() -> None:
+    stranger = answering(json_answer({"error": {"code": "invalid_api_key"}}, b"401 Unauthorized"))
+    async with running(stranger, streaming(["ok"])) as plane:
+        assert [(await plane.ask(post(chat(True)))).status for _ in range(6)] == [200] * 6
+        assert len(plane.engines[0].received) == 1, "it is passed over while it is penalised"
+        plane.state.apply(routing_of(plane.engines[:1], Timeouts()))
+        answer = await plane.ask(post(chat(True)))
+        assert (answer.status, answer.error["code"]) == (502, "engine_error")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("claim", [(-5, 10**18), (10**9, 1), (1, 4096 * 128 + 1)])
+async def test_what_no_model_could_have_used_is_not_charged(claim: tuple[int, int]) -> None:
+    async with running(streaming(["a", "b"], usage=claim)) as plane:
+        assert (await plane.ask(post(chat(True)))).status == 200
+        await settled(plane)
+        (row,) = plane.state.rows
+        assert (row.estimated, row.output_tokens) == (True, 2)
+        assert row.input_tokens < 100
+
+
+@pytest.mark.trio
+@pytest.mark.case("C5")
+async def test_what_an_engine_does_not_have_is_the_requests_fault() -> None:
+    lacking = answering(json_answer({"error": {"code": 501}}, b"501 Not Implemented"))
+    async with running(lacking) as plane:
+        for streamed in (True, False):
+            answer = await plane.ask(post(chat(streamed)))
+            assert (answer.status, answer.error["code"]) == (400, "unsupported_by_engine")
+        await settled(plane)
+        assert [(row.status, row.failed, row.attempts) for row in plane.state.rows] == [(400, False, 1)] * 2
 
 
 @pytest.mark.trio
@@ -446,7 +481,7 @@ async def test_keys_and_models() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize(
-    ("claim", "tokens"), [({"completion_tokens": -4}, 0), ({"completion_tokens": 10**18}, 10**9), ({"x": 1}, 0)]
+    ("claim", "tokens"), [({"completion_tokens": -4}, 0), ({"completion_tokens": 10**18}, 0), ({"x": 1}, 0)]
 )
 async def test_what_an_engine_claims_is_bounded(claim: dict[str, int], tokens: int) -> None:
     async with running(answering(json_answer({"choices": [], "usage": claim}))) as plane:

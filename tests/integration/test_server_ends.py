@@ -75,7 +75,7 @@ def test_a_taken_client_port_is_one_sentence(data: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        listen = "127.0.0.1:%d" % taken.getsockname()[1]
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
         server = _start("-m", "llmgw.cli.main", "server", "-c", _config(data, listen))
         _, said = server.communicate(timeout=60)
     assert server.returncode == 1
@@ -94,7 +94,8 @@ def test_a_fault_of_the_server_ends_no_router(data: Path, tmp_path: Path) -> Non
     fault.touch()
     _, said = server.communicate(timeout=60)
     assert server.returncode == 1
-    assert "RuntimeError: a fault for the test" in said and len(said.splitlines()) == 1
+    assert "RuntimeError: a fault for the test" in said
+    assert len(said.splitlines()) == 1
     assert "a fault for the test" in (layout.log / "server.log").read_text()
     assert _answers(router.port)
 
@@ -106,4 +107,17 @@ def test_a_fault_of_the_server_ends_no_router(data: Path, tmp_path: Path) -> Non
     _, said = successor.communicate(timeout=60)
     assert (successor.returncode, said) == (0, "")
     assert not _answers(router.port)
+    assert read_record(layout, 0) is None
+
+
+def test_a_server_told_to_end_while_its_routers_start_leaves_none(data: Path) -> None:
+    layout = ServerLayout(data=data)
+    server = _start("-m", "llmgw.cli.main", "server", "-c", _config(data))
+    until_sync(lambda: read_record(layout, 0) is not None)
+    record = read_record(layout, 0)
+    assert record is not None
+    server.send_signal(signal.SIGTERM)
+    _, said = server.communicate(timeout=60)
+    assert (server.returncode, said) == (0, "")
+    assert not Path(f"/proc/{record.pid}").exists()
     assert read_record(layout, 0) is None

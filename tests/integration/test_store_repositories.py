@@ -316,3 +316,14 @@ class TestAudit:
         assert len(audit.entries(conn, since=datetime.now(UTC) - timedelta(hours=1))) == 5
         with pytest.raises(InvalidInput):
             audit.entries(conn, limit=0)
+
+
+def test_old_usage_rows_go_a_few_at_a_time_and_the_sums_stay(conn: Conn) -> None:
+    now = datetime.now(UTC).timestamp()
+    rows = [used(str(n), at=now - 91 * 86_400 - n) for n in range(5)]
+    with conn.transaction():
+        usage.store_batch(conn, [*rows, used("new", at=now - 89 * 86_400)])
+    before = usage.totals(conn)
+    assert [usage.drop_old(conn, days=90, limit=3) for _ in range(3)] == [3, 2, 0]
+    assert [row[0] for row in conn.execute("select id from usage").fetchall()] == ["new"]
+    assert usage.totals(conn) == before

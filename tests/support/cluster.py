@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,9 +156,15 @@ def processes_of(data: Path) -> list[psutil.Process]:
 
 
 def start_demo(
-    data: Path, *, model: str, port: int | None = None, admin_port: int | None = None, wait: bool = True
+    data: Path,
+    *,
+    model: str,
+    port: int | None = None,
+    admin_port: int | None = None,
+    wait: bool = True,
+    options: Sequence[str] = (),
 ) -> DemoCluster:
-    """Start a demo and wait for its READY line."""
+    """Start a demo and wait for its READY line; `options` are further ones of `llmgw demo`."""
     port, admin_port = port or free_port(), admin_port or free_port()
     said = data.parent / f"demo-{port}.err"
     with said.open("w") as log:
@@ -166,6 +172,7 @@ def start_demo(
             llmgw(
                 *("demo", "--no-console", "--data", str(data), "--model", model),
                 *("--port", str(port), "--admin-port", str(admin_port)),
+                *options,
             ),
             stdout=subprocess.PIPE,
             stderr=log,
@@ -201,9 +208,9 @@ def _print_logs(data: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_demo(data: Path, *, model: str) -> Iterator[DemoCluster]:
+def running_demo(data: Path, *, model: str, options: Sequence[str] = ()) -> Iterator[DemoCluster]:
     """A demo for the length of the context; whatever happened in it, nothing of it is left running."""
-    cluster = start_demo(data, model=model)
+    cluster = start_demo(data, model=model, options=options)
     try:
         yield cluster
     finally:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.core.addresses import Address, parse_listen
+from llmgw.core.addresses import Address, client_url, parse_listen
 from llmgw.core.errors import InvalidInput
 
 
@@ -72,3 +72,17 @@ def test_loopback_is_known() -> None:
         assert parse_listen(text, source="x").is_loopback
     for text in (":1", "10.0.0.1:1", "host:1"):
         assert not parse_listen(text, source="x").is_loopback
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertise", "url"),
+    [
+        ("8080", "gpu1", "http://127.0.0.1:8080"),
+        (":8080", "gpu1", "http://gpu1:8080"),
+        (":8080", "", "http://127.0.0.1:8080"),
+        ("[::]:8080", "fd00::7", "http://[fd00::7]:8080"),
+        ("10.0.0.7:80", "gpu1", "http://10.0.0.7:80"),
+    ],
+)
+def test_clients_are_told_an_address_that_answers(listen: str, advertise: str, url: str) -> None:
+    assert client_url(parse_listen(listen, source="x"), advertise) == url

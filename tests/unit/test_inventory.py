@@ -159,3 +159,35 @@ def test_an_evicted_node_is_forgotten_with_its_replicas() -> None:
     inventory.expect([("n2", False)])
     assert [n.name for n in inventory.nodes()] == ["n2"]
     assert inventory.replicas() == ()
+
+
+def test_what_was_ordered_to_go_does_not_come_back() -> None:
+    inventory, _, _ = _inventory()
+    inventory.connected(a_node("n1"), [a_replica(id="r1", state=ShardState.STARTING)])
+    inventory.draining("r1", "more replicas than wanted")
+    for late in (ShardState.FETCHING, ShardState.STARTING, ShardState.READY):
+        inventory.shard_changed("n1", a_replica(id="r1", state=late))
+        assert [r.state for r in inventory.replicas()] == [ShardState.DRAINING]
+    inventory.shard_changed("n1", a_replica(id="r1", state=ShardState.FAILED))
+    assert [r.state for r in inventory.replicas()] == [ShardState.FAILED]
+
+
+def test_readings_of_cards_a_node_does_not_have_are_not_kept() -> None:
+    inventory, _, _ = _inventory()
+    inventory.connected(a_node("n1", cards=(a_card(0, node="n1"),)), [])
+    inventory.connected(a_node("n2", cards=(a_card(0, node="n2"),)), [])
+    mine, others = a_card(0, node="n1").uuid, a_card(0, node="n2").uuid
+    lies = {mine: CardFigures(power_w=100.0), others: CardFigures(power_w=1.0), "made-up": CardFigures(power_w=2.0)}
+    inventory.sensed("n1", NodeFigures(cards=lies))
+    assert inventory.figures(mine).power_w == 100.0
+    assert inventory.figures(others) == inventory.figures("made-up") == CardFigures()
+
+
+def test_readings_of_a_card_that_is_gone_are_forgotten() -> None:
+    inventory, _, _ = _inventory()
+    for index in range(3):
+        node = a_node("n1", cards=(a_card(index, node="n1"),))
+        inventory.connected(node, []) if index < 2 else inventory.inventory_changed(node)
+        inventory.sensed("n1", NodeFigures(cards={a_card(index, node="n1").uuid: CardFigures(power_w=5.0)}))
+    kept = [inventory.figures(a_card(index, node="n1").uuid).power_w for index in range(3)]
+    assert kept == [None, None, 5.0]

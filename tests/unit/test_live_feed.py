@@ -55,6 +55,7 @@ class Site:
             leading=lambda: False,
             wake=Wake(),
             owner="test",
+            new_id=lambda model, node: f"{model}-{node}",
         )
         return LiveFeed(
             store=Store("host=127.0.0.1 port=1"),

@@ -10,7 +10,7 @@ from llmgw.control.live_rows import Moments, figures_row, models_by_source, node
 from llmgw.control.touched import MAX_NAMES, Touched
 from llmgw.core.cluster import FetchProgress, ShardState
 from llmgw.core.figures import CardFigures, NodeFigures
-from tests.support.builders import GB, a_card, a_node, a_replica, a_snapshot, changed
+from tests.support.builders import GB, a_card, a_node, a_replica, changed
 
 
 class Clock:

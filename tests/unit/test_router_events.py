@@ -199,3 +199,11 @@ def test_done_is_said_once_however_much_follows_it_in_one_read() -> None:
     assert events.done
     assert got.count(b"[DONE]") == 1
     assert got == token("first") + token("b") * 40 + whole
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\n\n", b"\n\n\n"])
+def test_blank_lines_more_than_needed_pass_and_hold_up_nothing(blank: bytes) -> None:
+    sent = b": hello\n\n" + blank + token("a") + blank + token("b") + blank + DONE
+    for at in range(1, len(sent)):
+        assert relayed(cut(sent, [at]))[0] == sent
+    assert relayed([b": hello\n\n" + blank, sent])[0] == b": hello\n\n" + blank + sent

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.core.routing import RoutedModel
+from llmgw.router.big_bodies import BigBodies
+from llmgw.router.limits import BIG_BODY_BYTES
 from llmgw.router.ports import Refusal
 from llmgw.router.requests import (
     Route,
@@ -154,3 +157,25 @@ def test_a_body_of_strings_without_end_is_bounded() -> None:
     body = b'{"model":"m","messages":[' + b'"",' * 300_000 + b'"\\u0041"]}'
     with pytest.raises(Refusal, match="strings"):
         read_fields(body, Route.CHAT)
+
+
+@pytest.mark.trio
+async def test_a_long_body_is_read_beside_other_work_and_its_refusal_arrives() -> None:
+    bodies, turns, done = BigBodies(), 0, False
+    body = b'{"model":"m","messages":[{"role":"user","content":"' + b"word " * BIG_BODY_BYTES + b'"}]}'
+
+    async def others() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        fields = await bodies.call(body, read_fields, body, Route.CHAT)
+        during = turns
+        with pytest.raises(Refusal, match="not valid JSON"):
+            await bodies.call(body, read_fields, body[:-1], Route.CHAT)
+        done = True
+    assert fields.model == "m"
+    assert during > 0

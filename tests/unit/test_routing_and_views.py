@@ -81,6 +81,14 @@ def test_a_model_says_the_one_sentence_that_matters() -> None:
     assert (info.state, info.message) == ("failed", "no such file")
 
 
+@pytest.mark.parametrize("phase", ["", "done", "failed"])
+def test_a_fetch_that_ended_hides_no_later_word(phase: str) -> None:
+    progress = FetchProgress(phase=phase, done_bytes=0)
+    replica = a_replica(state=ShardState.STARTING, message="starting again in 2 s", progress=progress)
+    snapshot = a_snapshot(entries=(an_entry(),), nodes=(a_node(),), replicas=(replica,))
+    assert views.replica_info(replica, snapshot).message == "starting again in 2 s"
+
+
 def test_a_model_with_its_replicas_up_has_nothing_to_say() -> None:
     snapshot = a_snapshot(entries=(an_entry(),), nodes=(a_node(),), replicas=(a_replica(message="was slow"),))
     assert views.model_info(an_entry(), None, snapshot, None).message == ""

@@ -222,3 +222,21 @@ def test_orders() -> None:
     drain = translate.drain_shard("m-1", "why", 4.0).drain_shard
     assert drain is not None
     assert drain.deadline_s == 4.0
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "localhost", "LOCALHOST", "::1", "::", "0.0.0.0", "127.1", "::ffff:127.0.0.1"]
+)
+def test_a_node_elsewhere_cannot_claim_this_machines_addresses(address: str) -> None:
+    with pytest.raises(InvalidInput, match=r"own address|neither a host name"):
+        translate.node_from_hello(hello(address=address), node="n1", peer_address="10.0.0.7")
+    if address in ("127.0.0.1", "localhost"):
+        assert translate.node_from_hello(hello(address=address), node="n1", peer_address="127.0.0.1").address == address
+
+
+def test_a_replica_answers_at_its_nodes_address_only() -> None:
+    replica = translate.replica_from_status(status(endpoint="http://10.0.0.9:8000"), node="n1")
+    translate.check_endpoint(replica, "10.0.0.9")
+    with pytest.raises(InvalidInput, match=r"answer at 10\.0\.0\.9"):
+        translate.check_endpoint(replica, "10.0.0.1")
+    translate.check_endpoint(translate.replica_from_status(status(), node="n1"), "10.0.0.1")

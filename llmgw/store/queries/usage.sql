@@ -35,3 +35,8 @@ select case when %(by_key)s then key_id else '' end as key_id, case when %(by_mo
 from usage_daily
 where day >= coalesce(%(since)s::date, '-infinity'::date)
 group by 1, 2 order by 1, 2
+
+-- name: drop_old
+delete from usage where id in (
+    select id from usage where at < clock_timestamp() - make_interval(days => %(days)s) order by at limit %(limit)s
+)
