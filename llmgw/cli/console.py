@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from typing import TypedDict
 
 from llmgw.api.problems import ClientError, Usage
 from llmgw.api.targets import resolve
@@ -34,6 +35,18 @@ def main(arguments: list[str]) -> int:
     ascii_only = args.ascii or not _speaks_unicode()
     run(target, theme=_theme(args.theme), ascii_only=ascii_only, read_only=args.read_only)
     return 0
+
+
+class Look(TypedDict):
+    """How the console is to look."""
+
+    theme: str
+    ascii_only: bool
+
+
+def look() -> Look:
+    """What this terminal can show, by its environment."""
+    return Look(theme=_theme("auto"), ascii_only=not _speaks_unicode())
 
 
 def _check_terminal() -> None:

@@ -65,6 +65,8 @@ class Figures:
     skipped: dict[str, str] = field(default_factory=dict)
     watch: object = None
     """`tests.bench.watch.WatchFigures`, when the live feed was measured."""
+    console: object = None
+    """`tests.bench.console.ConsoleFigures`, when the console was measured."""
 
 
 def machine(argv: Sequence[str]) -> dict[str, str]:

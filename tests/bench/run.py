@@ -1,6 +1,7 @@
-"""`make bench`: what our router costs beside nginx and beside nothing, in one run, and how fast the demo is ready.
+"""`make bench`: what our router costs beside nginx and beside nothing; how fast demo, live feed and console are.
 
-    python -m tests.bench.run [--quick] [--only burst,paced,demo,watch] [--gateways direct,nginx,router] [--retakes N]
+    python -m tests.bench.run [--quick] [--only burst,paced,demo,watch,console] [--gateways direct,nginx,router]
+                              [--retakes N] [--minutes N]
 
 Rounds are interleaved: every gateway has its turn in each, so that a slower minute of the machine hits all. CPU is
 user and system time of all of a gateway's processes, divided by the answers the load generator received. Nothing here
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tests.bench.console import ConsoleFigures, console_text, measure_console
 from tests.bench.demo import measure_demo
 from tests.bench.gateways import GATEWAYS, Gateway, gateways
 from tests.bench.load import LoadPlan, run_load
@@ -29,12 +31,14 @@ from tests.bench.watch import WatchFigures, measure_watch, watch_text
 TOKENS = 64
 MODES = {"burst": (200, 64), "paced": (5000, 128), "paced-512": (5000, 512)}
 """Gap between tokens in microseconds, and clients."""
-DEFAULT_PARTS = "burst,paced,demo,watch"
+OTHER_PARTS = ["demo", "watch", "console"]
+DEFAULT_PARTS = "burst,paced,demo,watch,console"
 OUT = Path("bench-out")
 CHECKED_STREAMS = 300
 """Streams read token by token before a gateway is measured."""
 MAX_STREAMS = 1_000_000
 MAX_RETAKES = 50
+MAX_MINUTES = 60.0
 WARM_S = 1.0
 CALM_CORES = 0.15
 """A sample during which others kept no more than this busy counts as undisturbed."""
@@ -51,11 +55,16 @@ class Plan:
     demo_rounds: int
     watch_rounds: int = 1
     watch_s: float = 5.0
+    console_rounds: int = 3
+    console_s: float = 6.0
+    minutes: float = 0.5
+    """How long the console is looked at before its memory is taken."""
     retakes: int = 2
     """How often a sample is taken again because others kept the machine busy."""
 
 
-FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3, watch_rounds=3, watch_s=10.0)
+FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3, watch_rounds=3, watch_s=10.0, console_rounds=5, console_s=20.0)
+
 QUICK = Plan(rounds=3, seconds=2.0, demo_rounds=1)
 
 
@@ -164,6 +173,11 @@ def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> 
         if "watch" in parts:
             print("measuring the live feed …", file=sys.stderr, flush=True)
             figures.watch = measure_watch(directory, plan.watch_rounds, plan.watch_s)
+        if "console" in parts:
+            print("measuring the console …", file=sys.stderr, flush=True)
+            figures.console = measure_console(
+                directory, rounds=plan.console_rounds, seconds=plan.console_s, minutes=plan.minutes
+            )
     return figures
 
 
@@ -173,6 +187,8 @@ def write(figures: Figures) -> str:
     shown = text(figures)
     if isinstance(figures.watch, WatchFigures):
         shown += f"\n{watch_text(figures.watch)}\n"
+    if isinstance(figures.console, ConsoleFigures):
+        shown += f"\n{console_text(figures.console)}\n"
     name = time.strftime("%Y%m%d-%H%M%S")
     (OUT / f"{name}.txt").write_text(shown)
     (OUT / f"{name}.json").write_text(json.dumps(asdict(figures), indent=1, ensure_ascii=False) + "\n")
@@ -184,15 +200,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m tests.bench.run", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three short rounds")
-    parser.add_argument("--only", default=DEFAULT_PARTS, help=f"of {', '.join([*MODES, 'demo', 'watch'])}")
+    parser.add_argument("--only", default=DEFAULT_PARTS, help=f"of {', '.join([*MODES, *OTHER_PARTS])}")
     parser.add_argument("--gateways", default=",".join(GATEWAYS), help=f"of {', '.join(GATEWAYS)}")
     parser.add_argument("--retakes", type=int, default=2, help="how often a sample others disturbed is taken again")
+    parser.add_argument("--minutes", type=float, help="how long the console runs before its memory is taken")
     flags = parser.parse_args(given)
     parts, names = flags.only.split(","), flags.gateways.split(",")
-    for value, known in ((parts, [*MODES, "demo", "watch"]), (names, list(GATEWAYS))):
+    for value, known in ((parts, [*MODES, *OTHER_PARTS]), (names, list(GATEWAYS))):
         if unknown := [part for part in value if part not in known]:
             parser.error(f"{', '.join(unknown)} is not known; there are {', '.join(known)}")
     plan = replace(QUICK if flags.quick else FULL, retakes=max(0, min(flags.retakes, MAX_RETAKES)))
+    if flags.minutes is not None:
+        plan = replace(plan, minutes=max(0.1, min(flags.minutes, MAX_MINUTES)))
     figures = run(parts, names, plan, given)
     print(write(figures))
     wrong = [name for mode in figures.modes for name, found in mode.checked.items() if found != "ok"]

@@ -112,7 +112,7 @@ def measure_watch(
         "ten readers, everything": (10, Subscription(topics=FEED)),
     }
     figures.readings = [Reading(name=name, readers=readers) for name, (readers, _) in ways.items()]
-    with _server(directory, nodes, cards) as (pid, path):
+    with served(directory, nodes, cards) as (pid, path):
         for _ in range(rounds):
             for reading, (readers, wanted) in zip(figures.readings, ways.values(), strict=True):
                 _measure(reading, pid, path, readers, wanted, seconds)
@@ -140,7 +140,8 @@ def _measure(reading: Reading, pid: int, path: Path, readers: int, wanted: Subsc
 
 
 @contextlib.contextmanager
-def _server(directory: Path, nodes: int, cards: int) -> Iterator[tuple[int, Path]]:
+def served(directory: Path, nodes: int, cards: int) -> Iterator[tuple[int, Path]]:
+    """A server of the feed of so many nodes: its pid, and the socket it answers on."""
     path = directory / "watch.sock"
     command = [sys.executable, "-m", "tests.bench.watch_server", str(path), str(nodes), str(cards)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

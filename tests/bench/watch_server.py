@@ -196,13 +196,14 @@ class Hall:
 
     async def move(self) -> None:
         """Readings spread over SENSE_S, requests that end, open requests that change."""
-        position, number = 0, 0
+        position, number, due = 0, 0, 0.0
         ids = list(self.open.counts)
         while True:
-            due = len(self.names) / SENSE_S / STEPS_PER_S
-            for _ in range(max(1, round(due))):
+            due += len(self.names) / SENSE_S / STEPS_PER_S
+            for _ in range(int(due)):
                 self.sense(self.names[position % len(self.names)])
                 position += 1
+            due -= int(due)
             rows = []
             for _ in range(REQUESTS_PER_S // STEPS_PER_S):
                 number += 1

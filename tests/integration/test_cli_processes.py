@@ -25,7 +25,7 @@ def test_help_and_version() -> None:
     assert llmgw().returncode == 2
 
 
-@pytest.mark.parametrize("command", ["console", "mirror", "ctrl", "--verbose", "\x1b[31m"])
+@pytest.mark.parametrize("command", ["mirror", "ctrl", "--verbose", "\x1b[31m"])
 def test_unknown_commands(command: str) -> None:
     result = llmgw(command)
     assert (result.returncode, result.stdout) == (2, "")

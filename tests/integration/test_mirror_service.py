@@ -77,7 +77,11 @@ async def test_a_download_a_restarted_mirror_began_is_carried_on(tmp_path: Path)
         async with running_mirror(tmp_path) as running:
             # Nobody asks: the mirror remembers what it had begun.
             await until_here(lambda: any(s.state is SetState.READY for s in running.mirror.sets()))
-        assert server.ranges == [None, kept]
+        first, second = server.ranges
+        assert first is None
+        # More may have arrived between the look and the stop; none of it is asked for again.
+        assert second is not None
+        assert kept <= second < len(GGUF)
 
 
 @pytest.mark.trio

@@ -56,7 +56,7 @@ def cluster_row(leader: str | None = "ctl-a", planes: int = 3) -> ClusterRow:
         leader=leader,
         epoch=7,
         servers=tuple(
-            ServerInfo(id=name, pid=100 + i, host=f"{name}.lab", leader=name == leader, version="0.1.0", epoch=7)
+            ServerInfo(id=name, pid=100 + i, host=name, leader=name == leader, version="0.1.0", epoch=7)
             for i, name in enumerate(names)
         ),
         routers=(RouterInfo(pid=400, port=8080),),

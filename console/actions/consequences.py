@@ -1,0 +1,85 @@
+"""What a dangerous action will do, in figures, from the state as it is when one is asked."""
+
+from collections.abc import Iterable
+
+from console.figures import plural, size
+from console.state.cluster import ClusterState
+from llmgw.api.watch import ReplicaRow
+from llmgw.core.cluster import LIVE_STATES
+
+MAX_NAMES = 6
+"""Names a sentence lists; the others are counted."""
+_LIVE = frozenset(str(state) for state in LIVE_STATES)
+
+
+def stops_models(state: ClusterState, models: tuple[str, ...]) -> str:
+    """What ends with these models' replicas."""
+    replicas = [replica for model in models for replica in state.replicas_of(model)]
+    return f"Stops {_ends(replicas)}. {_keeps(models)}"
+
+
+def _keeps(models: tuple[str, ...]) -> str:
+    return "Its entry stays in the catalog." if len(models) == 1 else "Their entries stay in the catalog."
+
+
+def removes_models(state: ClusterState, models: tuple[str, ...]) -> str:
+    """What is gone with these models; their weights stay on the mirror."""
+    replicas = [replica for model in models for replica in state.replicas_of(model)]
+    return f"Removes {plural(len(models), 'model')} from the catalog and stops {_ends(replicas)}. Weights stay."
+
+
+def purges_models(state: ClusterState, models: tuple[str, ...]) -> str:
+    """What is gone with these models and their weights."""
+    sources = {row.source for model in models if (row := state.models.get(model)) is not None}
+    sets = [state.weights[source] for source in sources if source in state.weights]
+    total = size(sum(row.total_bytes for row in sets)) if sets else "their files"
+    replicas = [replica for model in models for replica in state.replicas_of(model)]
+    start = f"Removes {plural(len(models), 'model')} from the catalog, stops {_ends(replicas)}"
+    return f"{start}, and deletes {total} of weights."
+
+
+def removes_weights(state: ClusterState, sources: tuple[str, ...]) -> str:
+    """What the mirror loses with these sets; what nobody needs stops nothing."""
+    rows = [row for source in sources if (row := state.weights.get(source)) is not None]
+    freed, files = size(sum(row.done_bytes for row in rows)), sum(row.files for row in rows)
+    coming = sum(row.state in ("resolving", "fetching", "checking") for row in rows)
+    ends = f", ends {plural(coming, 'fetch', 'fetches')} under way" if coming else ""
+    sets = f"{plural(len(rows), 'set')} of weights from the mirror"
+    return f"Deletes {sets}: frees {freed} in {plural(files, 'file')}{ends}. No model needs it."
+
+
+def restarts_models(state: ClusterState, models: tuple[str, ...]) -> str:
+    """What restarts with these models."""
+    replicas = [replica for model in models for replica in state.replicas_of(model) if replica.state in _LIVE]
+    return f"Restarts {plural(len(replicas), 'replica')} one by one; {_requests(replicas)}."
+
+
+def restarts_replicas(state: ClusterState, ids: tuple[str, ...]) -> str:
+    """What restarts with these replicas."""
+    replicas = [state.replicas[id_] for id_ in ids if id_ in state.replicas]
+    return f"Restarts {plural(len(replicas), 'replica')}; {_requests(replicas)}."
+
+
+def revokes_keys(state: ClusterState, ids: tuple[str, ...]) -> str:
+    """Who is refused from then on, and how much they asked so far."""
+    keys = [state.keys[id_] for id_ in ids if id_ in state.keys]
+    names = ", ".join(dict.fromkeys(key.name for key in keys[:MAX_NAMES]))
+    names += f" and {len(keys) - MAX_NAMES:,} more" if len(keys) > MAX_NAMES else ""
+    asked = sum(key.requests for key in keys)
+    return f"{names}: refused from now on, for good, after {plural(asked, 'request')}. Whoever uses it gets a 401."
+
+
+def _ends(replicas: Iterable[ReplicaRow]) -> str:
+    live = [replica for replica in replicas if replica.state in _LIVE]
+    if not live:
+        return "no replica, as none runs"
+    cards = sum(len(replica.cards) for replica in live)
+    frees = f", frees {plural(cards, 'card')}" if cards else ""
+    return f"{plural(len(live), 'replica')}{frees}; {_requests(live)}"
+
+
+def _requests(replicas: Iterable[ReplicaRow]) -> str:
+    flying = sum(replica.in_flight for replica in replicas)
+    if not flying:
+        return "no request is in flight"
+    return f"{plural(flying, 'request')} in flight may end early"

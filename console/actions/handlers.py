@@ -1,0 +1,305 @@
+"""Which of the registry's actions the console offers, on what, and what each does. Labels and keys are the registry's.
+
+A handler does one of three things: `do` calls the API in a thread and returns the sentence to show, `opens` names a
+place to go to, `form` names a screen that asks for what is missing. Adding an action is adding a line to HANDLERS.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from console.actions import consequences
+from console.places import Place, Subject
+from console.state.cluster import ClusterState
+from llmgw.api.actions import Action, Permission, Target, action
+
+if TYPE_CHECKING:
+    from llmgw.api.client import AdminClient
+
+Keys = tuple[str, ...]
+
+
+def _always(_: ClusterState, __: Subject) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """One action on the screen."""
+
+    action_id: str
+    variant: str = ""
+    """Tells handlers of the same action apart."""
+    name: str = ""
+    """Label in place of the registry's."""
+    help: str = ""
+    """Line of help in place of the registry's."""
+    bound: str | None = None
+    """Key in place of the registry's; empty for none."""
+    targets: tuple[Target, ...] = ()
+    """What it can be about, the registry's target by default; the cluster needs nothing under the cursor."""
+    views: tuple[str, ...] = ()
+    """Views in which its key works, all by default; the palette has it everywhere."""
+    when: Callable[[ClusterState, Subject], bool] = _always
+    """Whether it makes sense for a subject as it is."""
+    do: "Callable[[AdminClient, str], str] | None" = None
+    """Called with the subject's key, in a thread; returns a sentence, raises ClientError."""
+    opens: Callable[[ClusterState, Subject], Place | None] | None = None
+    form: str = ""
+    """`module:Class` of a screen taking (subjects, arguments)."""
+    warn: Callable[[ClusterState, Keys], str] | None = None
+    """What a dangerous one will do, in figures."""
+    typed: bool = True
+    """Whether what cannot be undone is asked for by its name, and not by a choice."""
+    footer: int = 0
+
+    @property
+    def action(self) -> Action:
+        """The registry's entry."""
+        return action(self.action_id)
+
+    @property
+    def id(self) -> str:
+        """Unique among handlers."""
+        return f"{self.action_id}.{self.variant}" if self.variant else self.action_id
+
+    @property
+    def label(self) -> str:
+        """Words of the footer and the palette."""
+        return self.name or self.action.label
+
+    @property
+    def key(self) -> str:
+        """Its key, if it has one."""
+        return self.action.key if self.bound is None else self.bound
+
+    @property
+    def about(self) -> tuple[Target, ...]:
+        """What it can be about."""
+        return self.targets or (self.action.target,)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything; in read-only mode it is then absent."""
+        return self.action.method != "GET"
+
+
+def _stopped(state: ClusterState, subject: Subject) -> bool:
+    model = state.models.get(subject.key)
+    return model is not None and model.spec.stopped and not model.declared
+
+
+def _running(state: ClusterState, subject: Subject) -> bool:
+    model = state.models.get(subject.key)
+    return model is not None and not model.spec.stopped and not model.declared
+
+
+def _editable(state: ClusterState, subject: Subject) -> bool:
+    model = state.models.get(subject.key)
+    return model is not None and not model.declared
+
+
+def _cordoned(state: ClusterState, subject: Subject) -> bool:
+    node = state.nodes.get(subject.key)
+    return node is not None and node.state == "cordoned"
+
+
+def _open_node(state: ClusterState, subject: Subject) -> bool:
+    return subject.key in state.nodes and not _cordoned(state, subject)
+
+
+def _good_key(state: ClusterState, subject: Subject) -> bool:
+    key = state.keys.get(subject.key)
+    return key is not None and key.revoked is None
+
+
+def _failed_weights(state: ClusterState, subject: Subject) -> bool:
+    row = state.weights.get(subject.key)
+    return row is not None and row.state == "failed"
+
+
+def _orphan(state: ClusterState, subject: Subject) -> bool:
+    row = state.weights.get(subject.key)
+    return row is not None and not row.models
+
+
+def _has_model(state: ClusterState, subject: Subject) -> bool:
+    return _model_of(state, subject) is not None
+
+
+def _model_of(state: ClusterState, subject: Subject) -> str | None:
+    if subject.target == Target.MODEL:
+        return subject.key
+    replica = state.replicas.get(subject.key)
+    return replica.model if replica and replica.model in state.models else None
+
+
+def _explanation(state: ClusterState, subject: Subject) -> Place | None:
+    model = _model_of(state, subject)
+    return Place(view="explain", subject=Subject(target=Target.MODEL, key=model)) if model else None
+
+
+def _trial(state: ClusterState, subject: Subject) -> Place | None:
+    model = _model_of(state, subject)
+    return Place(view="try", subject=Subject(target=Target.MODEL, key=model)) if model else None
+
+
+def _log(state: ClusterState, subject: Subject) -> Place | None:
+    if subject.target == Target.MODEL:
+        replicas = state.replicas_of(subject.key)
+        # What failed has the most to tell.
+        chosen = next((replica for replica in replicas if replica.state == "failed"), replicas[0] if replicas else None)
+        subject = Subject(target=Target.REPLICA, key=chosen.id) if chosen else subject
+    return Place(view="logs", subject=subject) if subject.target != Target.MODEL else None
+
+
+def _has_log(state: ClusterState, subject: Subject) -> bool:
+    return _log(state, subject) is not None
+
+
+HANDLERS: tuple[Handler, ...] = (
+    Handler(
+        action_id="model.explain",
+        targets=(Target.MODEL, Target.REPLICA),
+        when=_has_model,
+        opens=_explanation,
+        footer=60,
+    ),
+    Handler(
+        action_id="cluster.logs",
+        targets=(Target.REPLICA, Target.MODEL, Target.NODE),
+        when=_has_log,
+        opens=_log,
+        footer=58,
+    ),
+    Handler(
+        action_id="model.show",
+        variant="try",
+        name="Try it",
+        help="ask it something and watch the answer come",
+        bound="t",
+        targets=(Target.MODEL, Target.REPLICA),
+        when=_has_model,
+        opens=_trial,
+        footer=57,
+    ),
+    Handler(action_id="model.start", when=_stopped, do=lambda api, key: api.start(key).message, footer=50),
+    Handler(action_id="model.scale", when=_editable, form="console.screens.scale:ScaleForm", footer=48),
+    Handler(
+        action_id="replica.restart",
+        targets=(Target.REPLICA,),
+        do=lambda api, key: api.restart(key).message,
+        warn=consequences.restarts_replicas,
+        footer=46,
+    ),
+    Handler(
+        action_id="replica.restart",
+        variant="model",
+        targets=(Target.MODEL,),
+        when=_running,
+        do=lambda api, key: api.restart(key).message,
+        warn=consequences.restarts_models,
+        footer=46,
+    ),
+    Handler(
+        action_id="model.stop",
+        when=_running,
+        do=lambda api, key: api.stop(key).message,
+        warn=consequences.stops_models,
+        footer=44,
+    ),
+    Handler(
+        action_id="model.remove",
+        when=_editable,
+        do=lambda api, key: api.remove(key).message,
+        warn=consequences.removes_models,
+        footer=20,
+    ),
+    Handler(
+        action_id="model.remove",
+        variant="files",
+        name="Remove with its files…",
+        bound="",
+        when=_editable,
+        do=lambda api, key: api.remove(key, purge=True).message,
+        warn=consequences.purges_models,
+    ),
+    Handler(action_id="model.serve", targets=(Target.CLUSTER,), form="console.screens.serve:ServeForm", footer=40),
+    Handler(
+        action_id="key.create",
+        targets=(Target.CLUSTER,),
+        views=("keys",),
+        form="console.screens.key_form:KeyForm",
+        footer=50,
+    ),
+    Handler(
+        action_id="key.revoke",
+        when=_good_key,
+        do=lambda api, key: api.revoke_key(key).message,
+        warn=consequences.revokes_keys,
+        typed=False,
+        footer=46,
+    ),
+    Handler(
+        action_id="node.join-token",
+        name="Let a node join…",
+        targets=(Target.CLUSTER,),
+        views=("nodes",),
+        form="console.screens.join_form:JoinForm",
+        footer=40,
+    ),
+    Handler(
+        action_id="weights.fetch",
+        targets=(Target.CLUSTER,),
+        views=("weights",),
+        form="console.screens.fetch_form:FetchForm",
+        footer=50,
+    ),
+    Handler(
+        action_id="weights.fetch",
+        variant="again",
+        name="Try again",
+        help="fetch a set that failed again, at once",
+        bound="r",
+        targets=(Target.WEIGHTS,),
+        when=_failed_weights,
+        do=lambda api, key: api.fetch_weights(key).message,
+        footer=48,
+    ),
+    Handler(
+        action_id="weights.remove",
+        when=_orphan,
+        do=lambda api, key: api.remove_weights(key).message,
+        warn=consequences.removes_weights,
+        footer=46,
+    ),
+    Handler(action_id="node.cordon", when=_open_node, do=lambda api, key: api.cordon(key, True).message, footer=50),
+    Handler(action_id="node.uncordon", when=_cordoned, do=lambda api, key: api.cordon(key, False).message, footer=50),
+)
+
+
+def allowed(handler: Handler, *, role: str, read_only: bool) -> bool:
+    """Whether someone of `role` may use it; what changes something is absent in read-only mode."""
+    if read_only and handler.changes:
+        return False
+    return permission_of(role) >= handler.action.permission
+
+
+def permission_of(role: str) -> Permission:
+    """What a role of the feed may do; one that this version does not know may look."""
+    try:
+        return Permission[role.upper()]
+    except KeyError:
+        return Permission.VIEWER
+
+
+def possible(handlers: tuple[Handler, ...], state: ClusterState, subjects: tuple[Subject, ...]) -> list[Handler]:
+    """Handlers that make sense for every one of `subjects`, and those that need none."""
+    return [handler for handler in handlers if Target.CLUSTER in handler.about or _fits(handler, state, subjects)]
+
+
+def _fits(handler: Handler, state: ClusterState, subjects: tuple[Subject, ...]) -> bool:
+    # A page and a form are about one thing; a call can be made for each of several.
+    if not subjects or (len(subjects) > 1 and handler.do is None):
+        return False
+    return all(subject.target in handler.about and handler.when(state, subject) for subject in subjects)

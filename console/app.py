@@ -1,0 +1,274 @@
+"""The application: who talks to whom. The feed writes into the store, once a frame the screen gets what changed.
+
+Keys never wait for the network: every call runs in a worker and its outcome is a sentence.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from console import themes
+from console.actions.handlers import HANDLERS, Handler
+from console.client.access import Accesses
+from console.client.api import Admin
+from console.client.feed import Feed
+from console.client.past import fetch_past
+from console.contexts import Contexts
+from console.performing import perform, run_line
+from console.places import Place, Subject
+from console.screens.dialog import Question
+from console.screens.main import MainScreen
+from console.signs import ASCII, UNICODE, use_signs
+from console.state.store import Link, Store, Update
+from console.text import plain
+from console.widgets.columns import Seen
+from llmgw.api.targets import ServerTarget
+
+FRAME_S = 0.1
+"""Shortest time between two updates of the screen; the server sends no more often either."""
+TICK_S = 1.0
+"""How often ages and the clock are read again."""
+TOAST_S = 6.0
+TOAST_ERROR_S = 12.0
+
+
+class Ending(Enum):
+    """How the console was left."""
+
+    LEFT = "left"
+    """What runs goes on."""
+    STOP = "stop"
+    """The demo is to be stopped."""
+    ENDED = "ended"
+    """SIGTERM asked for it; what was started for this console alone is to end with it."""
+
+
+class Console(App[Ending]):
+    """The console of one cluster at a time."""
+
+    CSS_PATH: ClassVar[list[str]] = [  # type: ignore[assignment]
+        "styles/tones.tcss",
+        "styles/frame.tcss",
+        "styles/views.tcss",
+        "styles/forms.tcss",
+        "styles/gpus.tcss",
+    ]
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "llmgw"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "ask_to_quit", "quit", show=False, priority=True)]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-high")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
+
+    class Changed(Message):
+        """One frame's worth of change."""
+
+        def __init__(self, update: Update) -> None:
+            super().__init__()
+            self.update = update
+
+    def __init__(
+        self,
+        target: ServerTarget,
+        *,
+        theme: str = "dark",
+        ascii_only: bool = False,
+        read_only: bool = False,
+        demo: bool = False,
+        start: str = "overview",
+        store: Store | None = None,
+        follow: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        use_signs(ASCII if ascii_only else UNICODE)
+        super().__init__()
+        self.clock = clock
+        self.contexts = Contexts(target)
+        self.admin = Admin(target)
+        self.accesses = Accesses()
+        self.store = store or Store()
+        self._follow = follow
+        self._demo = demo
+        self._held_read_only = read_only
+        self._chosen_read_only: bool | None = True if read_only else None
+        self._frame_due = False
+        self._past_due = False
+        for known in themes.THEMES:
+            self.register_theme(known)
+        self.set_look(theme)
+        self.set_class(ascii_only, "-ascii")
+        self.main = MainScreen(self, Place(view=start))
+
+    # -- life
+
+    def on_mount(self) -> None:
+        """The screen first, then the network."""
+        self.push_screen(self.main)
+        self.set_interval(TICK_S, self._tick)
+        loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP") and not self.is_headless:
+            # The terminal has gone: nothing is left to draw on, and nothing to save.
+            loop.add_signal_handler(signal.SIGHUP, self.exit, Ending.LEFT)
+            loop.add_signal_handler(signal.SIGTERM, self.exit, Ending.ENDED)
+        if self._follow:
+            self.call_after_refresh(self.follow)
+
+    def follow(self) -> None:
+        """Keep to the feed of the cluster that is chosen."""
+        self._past_due = True
+        feed = Feed(self.admin.target, self.store, woken=self._woken, clock=self.clock)
+        self.run_worker(feed.run(), group="feed", exclusive=True, name="feed")
+
+    def on_unmount(self) -> None:
+        """No further calls."""
+        self.admin.close()
+
+    def change_cluster(self, target: ServerTarget) -> None:
+        """Leave this cluster for another; nothing of the old one stays on the screen."""
+        self.admin.close()
+        self.contexts.target = target
+        self.admin = Admin(target)
+        self.store = Store()
+        self._chosen_read_only = True if self._held_read_only else None
+        if self._follow:
+            self.follow()
+        self.main.restart(Place(view="overview"))
+
+    # -- from the feed to the screen
+
+    def _woken(self) -> None:
+        if not self._frame_due:
+            self._frame_due = True
+            self.set_timer(FRAME_S, self._frame)
+
+    def _frame(self) -> None:
+        self._frame_due = False
+        update = self.store.take()
+        if update is not None:
+            self.post_message(self.Changed(update))
+
+    def on_console_changed(self, event: Changed) -> None:
+        """One frame."""
+        self.set_class(event.update.link.state == "lost", "-stale")
+        self.main.update_view(event.update, self.seen())
+        if self._past_due and event.update.state.heard:
+            self._past_due = False
+            self.run_worker(fetch_past(self.admin, self.store), group="past", exclusive=True)
+
+    def _tick(self) -> None:
+        self.main.tick(self.seen())
+
+    # -- what views may ask
+
+    @property
+    def link(self) -> Link:
+        """How the feed is."""
+        return self.store.link
+
+    @property
+    def where(self) -> str:
+        """The server."""
+        return str(self.admin.target)
+
+    @property
+    def context(self) -> str:
+        """What the header calls the cluster."""
+        return self.contexts.name
+
+    def context_names(self) -> list[str]:
+        """Clusters one has a name for."""
+        return self.contexts.names()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether what changes something is absent: as chosen, and by default for viewers."""
+        if self._chosen_read_only is not None:
+            return self._chosen_read_only
+        return self.store.state.role == "viewer"
+
+    def seen(self) -> Seen:
+        """The state as it is."""
+        state = self.store.state
+        return Seen(state=state, history=self.store.history, now=state.now(self.clock()))
+
+    def go(self, place: Place) -> None:
+        """Show another place."""
+        self.main.run_worker(self.main.travel(self.main.trail.go(place)), exclusive=True, group="travel")
+
+    def back(self) -> None:
+        """Show the place before."""
+        self.main.back()
+
+    def refresh_frame(self) -> None:
+        """What can be done here and now may have changed."""
+        self.main.refresh_frame()
+
+    def toast(self, sentence: str, *, error: bool = False) -> None:
+        """Say a sentence at the edge of the screen."""
+        timeout = TOAST_ERROR_S if error else TOAST_S
+        self.notify(plain(sentence, 600), severity="error" if error else "information", timeout=timeout, markup=False)
+
+    def perform(self, handler: Handler, subjects: tuple[Subject, ...], arguments: tuple[str, ...] = ()) -> None:
+        """Do what an action does, asking first where it is dangerous."""
+        perform(self, handler, subjects, arguments)
+
+    def run_command(self, command_id: str, subject: Subject) -> None:
+        """Do what a command does, for one subject."""
+        if command_id == "open" and self.main.view is not None:
+            self.main.view.open_subject(subject)
+        for handler in HANDLERS:
+            if handler.id == command_id or (handler.action_id == command_id and subject.target in handler.about):
+                self.perform(handler, (subject,))
+                return
+
+    def run_line(self, text: str) -> None:
+        """Do what a `:` line says."""
+        run_line(self, text)
+
+    # -- the console itself
+
+    def set_look(self, name: str) -> bool:
+        """Another theme; whether there is one of that name."""
+        known = themes.NAMES.get(name)
+        if known is None:
+            return False
+        self.theme = known
+        self.set_class(known == themes.SIXTEEN, "-sixteen")
+        return True
+
+    def toggle_read_only(self) -> None:
+        """Read-only on or off; viewers and `--read-only` have no off."""
+        if self._held_read_only:
+            self.toast("started with --read-only: nothing can be changed from here")
+        elif self.store.state.role == "viewer":
+            self.toast("your role here is viewer: nothing can be changed from here")
+        else:
+            self._chosen_read_only = not self.read_only
+            self.toast("read-only: actions that change something are gone" if self.read_only else "read-only is off")
+        self.refresh_frame()
+
+    def action_ask_to_quit(self) -> None:
+        """Ctrl+c."""
+        self.ask_to_quit()
+
+    def ask_to_quit(self) -> None:
+        """Leave; the demo is asked about."""
+        if not self._demo or len(self.screen_stack) > 2:
+            self.exit(Ending.LEFT)
+            return
+
+        def answered(choice: str | None) -> None:
+            if choice == "leave":
+                self.exit(Ending.LEFT)
+            elif choice == "stop":
+                self.exit(Ending.STOP)
+
+        lines = [[("The demo goes on without the console: its models keep answering.", "")]]
+        choices = [("stay", "Stay"), ("leave", "Leave it running"), ("stop", "Stop the demo")]
+        self.push_screen(Question("Quit", lines, choices), answered)

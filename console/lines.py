@@ -1,0 +1,106 @@
+"""The `:` line's grammar: a view with a filter or a name, an action with what it is about, or one of the console's own.
+
+Parsing is pure; running what it says is the console's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from console.actions.handlers import HANDLERS, Handler
+from console.screens.registry import TABS, VIEWS
+from console.state.cluster import ClusterState
+from llmgw.api.actions import Target
+
+OWN: dict[str, str] = {
+    "ctx": "clusters one has a name for; `:ctx NAME` goes there, `:ctx add NAME SERVER` remembers one",
+    "try": "ask a model something",
+    "theme": "dark, light or 16",
+    "help": "keys of this view",
+    "readonly": "what changes something is absent, or not",
+    "quit": "leave",
+    "q": "leave",
+}
+"""The console's own words."""
+TOPIC_OF = {Target.MODEL: "models", Target.REPLICA: "replicas", Target.NODE: "nodes", Target.KEY: "keys"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """A command line, understood: exactly one of the first three is there, or `complaint` says what is wrong."""
+
+    view: str = ""
+    handler: Handler | None = None
+    own: str = ""
+    rest: tuple[str, ...] = ()
+    complaint: str = ""
+
+
+def words_of(handler: Handler) -> tuple[str, ...]:
+    """How the line spells a handler: its action's verb, as `ctl` has it."""
+    if not handler.action.verb or handler.variant not in ("", "model"):
+        return ()
+    return handler.action.verb
+
+
+def parse_line(text: str) -> Parsed:
+    """What `text` says. Views win over actions of the same word, and actions of two words over views."""
+    words = tuple(text.split())
+    if not words:
+        return Parsed(complaint="nothing typed")
+    # `keys create ci` is more than the view `keys` with a filter.
+    handler = _spelled(words, least=2)
+    if handler is not None:
+        return Parsed(handler=handler, rest=words[len(words_of(handler)) :])
+    if any(view.name == words[0] for view in VIEWS if view.digit):
+        return Parsed(view=words[0], rest=words[1:])
+    if words[0] in OWN:
+        return Parsed(own=words[0], rest=words[1:])
+    handler = _spelled(words, least=1)
+    if handler is not None:
+        return Parsed(handler=handler, rest=words[len(words_of(handler)) :])
+    found = [handler for handler in HANDLERS if words_of(handler)[-1:] == words[:1]]
+    if found and len({handler.action_id for handler in found}) == 1:
+        return Parsed(handler=found[0], rest=words[1:])
+    if found:
+        spelled_out = " or ".join(f":{' '.join(words_of(handler))}" for handler in found)
+        return Parsed(complaint=f":{words[0]} could mean {spelled_out}")
+    known = ", ".join(view.name for view in TABS)
+    return Parsed(complaint=f"{words[0][:60]!r} is neither a view ({known}) nor an action; ? lists them")
+
+
+def _spelled(words: tuple[str, ...], *, least: int) -> Handler | None:
+    for handler in HANDLERS:
+        spelled = words_of(handler)
+        if len(spelled) >= least and words[: len(spelled)] == spelled:
+            return handler
+    return None
+
+
+def candidates(text: str, state: ClusterState, contexts: Iterable[str] = ()) -> list[str]:
+    """Lines that go on from `text`: first words, then names of what the first word is about."""
+    words = text.split(" ")
+    if len(words) == 1:
+        return sorted(word for word in _first_words() if word.startswith(text))
+    before, last = " ".join(words[:-1]), words[-1]
+    return [f"{before} {name}" for name in _names(before, state, contexts) if name.startswith(last)]
+
+
+def _first_words() -> set[str]:
+    spelled = {" ".join(words_of(handler)) for handler in HANDLERS if words_of(handler)}
+    return {view.name for view in TABS} | set(OWN) - {"q"} | spelled | {words.split()[-1] for words in spelled}
+
+
+def _names(before: str, state: ClusterState, contexts: Iterable[str]) -> list[str]:
+    if before == "ctx":
+        return sorted(contexts)
+    if before == "try":
+        return sorted(state.models)
+    if before == "theme":
+        return ["dark", "light", "16"]
+    parsed = parse_line(before)
+    if parsed.view in ("models", "replicas", "nodes"):
+        return sorted(state.rows(parsed.view))
+    if parsed.handler is not None and not parsed.rest:
+        topics = [TOPIC_OF[target] for target in parsed.handler.about if target in TOPIC_OF]
+        return sorted(name for topic in topics for name in state.rows(topic))
+    return []

@@ -1,0 +1,211 @@
+"""Doing what was asked: a page opens, a form asks, a call runs in a worker; what is dangerous is asked about first."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from console.actions.handlers import HANDLERS, Handler, allowed, possible
+from console.figures import plural
+from console.lines import TOPIC_OF, parse_line
+from console.places import Place, Subject
+from console.screens.dialog import Question, TypedQuestion
+from console.screens.registry import open_to, view_named
+from console.widgets.lines import Line
+from llmgw.api.actions import Danger, Target
+from llmgw.api.problems import ClientError, Usage
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+MAX_NAMES = 6
+"""Names a question lists; the others are counted."""
+MAX_TOASTS = 3
+
+
+def perform(console: "Console", handler: Handler, subjects: tuple[Subject, ...], arguments: tuple[str, ...]) -> None:
+    """Do what `handler` does about `subjects`."""
+    if not allowed(handler, role=console.store.state.role, read_only=console.read_only):
+        console.toast(_refusal(console, handler), error=True)
+    elif handler.opens is not None:
+        place = handler.opens(console.store.state, subjects[0]) if subjects else None
+        if place is not None:
+            console.go(place)
+    elif handler.form:
+        module, _, name = handler.form.partition(":")
+        form: Any = getattr(import_module(module), name)
+        console.push_screen(form(console, subjects, arguments))
+    elif handler.do is not None and handler.action.danger is Danger.NONE:
+        _start(console, handler, subjects)
+    elif handler.do is not None:
+        _ask(console, handler, subjects)
+
+
+def _refusal(console: "Console", handler: Handler) -> str:
+    if console.read_only and handler.changes:
+        return f"{handler.label}: the console is read-only; ctrl+r turns that off for those who may"
+    return f"{handler.label}: needs the role {handler.action.permission.role}, yours is {console.store.state.role}"
+
+
+def _ask(console: "Console", handler: Handler, subjects: tuple[Subject, ...]) -> None:
+    keys = tuple(subject.key for subject in subjects)
+    label = handler.label.rstrip("…")
+    lines = _named(keys)
+    if handler.warn is not None:
+        lines += [[], [(handler.warn(console.store.state, keys), "")]]
+
+    def answered(choice: str | None) -> None:
+        if choice == "yes":
+            _start(console, handler, subjects)
+
+    if handler.action.danger is Danger.DESTROYS and handler.typed:
+        word = keys[0] if len(keys) == 1 else str(len(keys))
+        console.push_screen(TypedQuestion(label, lines, word), answered)
+    else:
+        choices = [("no", "Cancel"), ("yes", label)]
+        console.push_screen(Question(label, lines, choices, danger=True), answered)
+
+
+def _named(keys: tuple[str, ...]) -> list[Line]:
+    lines: list[Line] = [[(key, "strong")] for key in keys[:MAX_NAMES]]
+    if len(keys) > MAX_NAMES:
+        lines.append([(f"and {len(keys) - MAX_NAMES:,} more", "dim")])
+    return lines
+
+
+def _start(console: "Console", handler: Handler, subjects: tuple[Subject, ...]) -> None:
+    console.run_worker(_call(console, handler, subjects), name=handler.id, group="calls")
+
+
+async def _call(console: "Console", handler: Handler, subjects: tuple[Subject, ...]) -> None:
+    work = handler.do
+    assert work is not None
+    done: list[str] = []
+    failed: list[str] = []
+    for subject in subjects:
+        try:
+            done.append(await console.admin.call(lambda api, key=subject.key: work(api, key)))  # type: ignore[misc]
+        except ClientError as error:
+            failed.append(error.message)
+    if len(done) <= MAX_TOASTS:
+        for sentence in done:
+            console.toast(sentence)
+    else:
+        console.toast(f"{handler.label.rstrip('…')}: done for {plural(len(done), 'row')}; the last said: {done[-1]}")
+    for sentence in failed[:MAX_TOASTS]:
+        console.toast(sentence, error=True)
+    if len(failed) > MAX_TOASTS:
+        console.toast(f"{len(failed)} of {len(subjects)} failed", error=True)
+
+
+def run_line(console: "Console", text: str) -> None:
+    """Do what a `:` line says."""
+    parsed = parse_line(text)
+    if parsed.complaint:
+        console.toast(parsed.complaint, error=True)
+    elif parsed.view:
+        _open_view(console, parsed.view, parsed.rest)
+    elif parsed.handler is not None:
+        _run_handler(console, parsed.handler, parsed.rest)
+    else:
+        _run_own(console, parsed.own, parsed.rest)
+
+
+def _open_view(console: "Console", view: str, rest: tuple[str, ...]) -> None:
+    spec = view_named(view)
+    if spec is not None and not open_to(spec, console.store.state.role):
+        console.toast(f"{spec.title}: not for the role {console.store.state.role}", error=True)
+        return
+    targets = {topic: target for target, topic in TOPIC_OF.items()}
+    if len(rest) == 1 and view in targets and rest[0] in console.store.state.rows(view):
+        page = view.removesuffix("s")
+        console.go(Place(view=page, subject=Subject(target=targets[view], key=rest[0])))
+        return
+    console.run_worker(_open_filtered(console, view, " ".join(rest)), group="travel", exclusive=True)
+
+
+async def _open_filtered(console: "Console", view: str, text: str) -> None:
+    main = console.main
+    await main.travel(main.trail.go(Place(view=view)))
+    if text and main.view is not None:
+        main.view.set_filter(text)
+        main.refresh_frame()
+
+
+def _run_handler(console: "Console", handler: Handler, rest: tuple[str, ...]) -> None:
+    state = console.store.state
+    same = tuple(known for known in HANDLERS if known.action_id == handler.action_id and not known.name)
+    if Target.CLUSTER in handler.about:
+        console.perform(handler, (), rest)
+        return
+    for known in same:
+        for target in known.about:
+            if rest and target in TOPIC_OF and rest[0] in state.rows(TOPIC_OF[target]):
+                _perform_possible(console, known, (Subject(target=target, key=rest[0]),), rest[1:])
+                return
+    if rest:
+        what = " or ".join(target.value for known in same for target in known.about)
+        console.toast(f"no {what} is called {rest[0][:80]!r}", error=True)
+        return
+    subjects = console.main.subjects()
+    for known in same:
+        if subjects and all(subject.target in known.about for subject in subjects):
+            _perform_possible(console, known, subjects, ())
+            return
+    console.toast(f"{handler.label}: say what, or put the cursor on it", error=True)
+
+
+def _perform_possible(
+    console: "Console", handler: Handler, subjects: tuple[Subject, ...], rest: tuple[str, ...]
+) -> None:
+    if possible((handler,), console.store.state, subjects):
+        console.perform(handler, subjects, rest)
+    else:
+        names = ", ".join(subject.key for subject in subjects[:3])
+        console.toast(f"{handler.label}: not possible for {names} as it is", error=True)
+
+
+def _run_own(console: "Console", word: str, rest: tuple[str, ...]) -> None:
+    if word in ("quit", "q"):
+        console.ask_to_quit()
+    elif word == "help":
+        console.main.open_help()
+    elif word == "readonly":
+        console.toggle_read_only()
+    elif word == "theme":
+        if not rest or not console.set_look(rest[0]):
+            console.toast("themes are dark, light and 16", error=bool(rest))
+    elif word == "ctx":
+        _run_ctx(console, rest)
+    elif word == "try":
+        _run_try(console, rest)
+
+
+def _run_ctx(console: "Console", rest: tuple[str, ...]) -> None:
+    try:
+        if not rest:
+            console.go(Place(view="ctx"))
+        elif rest[0] == "add" and len(rest) in (3, 4):
+            console.contexts.add(*rest[1:])
+            console.toast(f"{rest[1]} means {rest[2]}; `:ctx {rest[1]}` goes there")
+        elif rest[0] == "remove" and len(rest) == 2:
+            console.contexts.remove(rest[1])
+            console.toast(f"{rest[1]} is forgotten; the cluster itself runs on")
+        elif len(rest) == 1:
+            console.change_cluster(console.contexts.find(rest[0]))
+        else:
+            raise Usage(
+                ":ctx lists clusters, :ctx NAME goes to one, :ctx add NAME SERVER [TOKEN-FILE] and :ctx remove NAME"
+            )
+    except Usage as error:
+        console.toast(error.message, error=True)
+
+
+def _run_try(console: "Console", rest: tuple[str, ...]) -> None:
+    handler = next(handler for handler in HANDLERS if handler.id == "model.show.try")
+    if len(rest) == 1 and rest[0] in console.store.state.models:
+        console.perform(handler, (Subject(target=Target.MODEL, key=rest[0]),))
+    elif rest:
+        console.toast(f"no model is called {rest[0][:80]!r}", error=True)
+    elif possible((handler,), console.store.state, console.main.subjects()):
+        console.perform(handler, console.main.subjects())
+    else:
+        console.toast(":try MODEL, or put the cursor on one", error=True)

@@ -1,0 +1,79 @@
+"""Where a model would go: what it needs in bytes, and for every node whether it has that, the best places first."""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from console.figures import plural, size
+from console.signs import signs
+from console.text import fit
+from console.widgets.lines import Line, Lines
+from console.widgets.text_block import TextBlock
+from llmgw.api.types import Explanation, NodeVerdict
+
+NODE_COLUMNS = 20
+MISSING_COLUMNS = 16
+_NEARNESS = ("memory", "cards", "class", "engine", "cordoned", "link")
+"""Rules that refuse, from what an operator is closest to mending to what is out of reach."""
+_IN_SHORT = {
+    "cards": "cards are taken",
+    "class": "other cards",
+    "engine": "no engine",
+    "cordoned": "cordoned",
+    "link": "not heard",
+}
+"""Rule → what stands in its column where no bytes are missing."""
+
+
+class Fit(Vertical):
+    """A headline, and a line a node."""
+
+    def __init__(self) -> None:
+        super().__init__(classes="fit")
+        self.headline = TextBlock(wrapped=True)
+        self.nodes = Lines(wrap=False)
+
+    def compose(self) -> ComposeResult:
+        yield self.headline
+        yield self.nodes
+
+    def say(self, line: Line, more: list[Line] | None = None) -> None:
+        """Something else than an answer."""
+        self.headline.set_lines([line])
+        self.nodes.set_lines(more or [])
+
+    def show(self, explanation: Explanation) -> None:
+        """An answer."""
+        self.headline.set_lines([headline(explanation)])
+        ordered = sorted(explanation.verdicts, key=lambda verdict: _rank(verdict, explanation.would_place))
+        self.nodes.set_lines([verdict_line(verdict, explanation.would_place) for verdict in ordered])
+
+
+def headline(explanation: Explanation) -> Line:
+    """How many nodes have room, and for what."""
+    nodes = {verdict.node for verdict in explanation.verdicts}
+    able = {verdict.node for verdict in explanation.verdicts if verdict.fits}
+    tone = "good" if able else "bad"
+    line: Line = [(f"{len(able):,} of {plural(len(nodes), 'node')} can take it", tone)]
+    if explanation.need_bytes:
+        line += [(f" {signs().dot} it needs ", "dim"), (size(explanation.need_bytes), "strong")]
+        line.append((f": {explanation.need_detail}" if explanation.need_detail else "", "dim"))
+    return line
+
+
+def verdict_line(verdict: NodeVerdict, chosen: str | None) -> Line:
+    """One node: mark, name, what is missing, and the server's sentence."""
+    here = verdict.fits and verdict.node == chosen
+    mark, tone = (signs().good, "good") if verdict.fits else (signs().broken, "bad")
+    short = f"{size(verdict.missing_bytes)} missing" if verdict.missing_bytes else _IN_SHORT.get(verdict.rule, "no")
+    return [
+        (f"{mark} ", tone),
+        (fit(verdict.node, NODE_COLUMNS), "strong" if here else ""),
+        ("  ", ""),
+        (fit("goes here" if here else "has room" if verdict.fits else short, MISSING_COLUMNS), tone),
+        (f"  {verdict.message.removeprefix('fits: ')}", "dim"),
+    ]
+
+
+def _rank(verdict: NodeVerdict, chosen: str | None) -> tuple[bool, bool, int, int, str]:
+    near = _NEARNESS.index(verdict.rule) if verdict.rule in _NEARNESS else len(_NEARNESS)
+    return (not verdict.fits, verdict.node != chosen, near, verdict.missing_bytes, verdict.node)

@@ -1,0 +1,81 @@
+"""All about one model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from console.figures import count, millis, moment, size
+from console.screens.models import traffic_of
+from console.screens.page import Chart, Page
+from console.screens.replicas import SPEC as REPLICAS
+from console.screens.states import state_cell
+from console.widgets.columns import Seen, TableSpec
+from console.widgets.facts import MOST_POINTS, Fact
+from console.widgets.paint import Span
+from llmgw.api.watch import ModelRow, ReplicaRow
+
+SPEC: TableSpec[ReplicaRow] = replace(
+    REPLICAS, columns=tuple(column for column in REPLICAS.columns if column.key != "model"), sort="state"
+)
+
+
+class ModelPage(Page[ReplicaRow]):
+    """What it is, what it is asked, and its replicas."""
+
+    NOUN: ClassVar[str] = "replicas"
+    EMPTY: ClassVar[str] = "no replica"
+
+    def table_spec(self) -> TableSpec[ReplicaRow]:
+        """As in the replicas view."""
+        return SPEC
+
+    def rows(self, seen: Seen) -> Mapping[str, ReplicaRow]:
+        """Its replicas."""
+        return {replica.id: replica for replica in seen.state.replicas_of(self.place.key)}
+
+    def facts(self, seen: Seen) -> list[Fact]:
+        """From the catalog, and from the weights themselves."""
+        model = seen.state.models[self.place.key]
+        traffic = traffic_of(model, seen)
+        scaling = model.spec.scaling
+        return [
+            ("state", [*state_cell(model.state), (f"  {model.ready} of {model.wanted} ready", "dim")]),
+            ("last word", (model.message, "warn")),
+            ("source", (model.source, "")),
+            ("aliases", (", ".join(model.spec.aliases), "")),
+            (
+                "context",
+                [(f"{model.context_length:,}", "strong"), (f" tokens, answers to {model.max_output:,}", "dim")],
+            ),
+            ("replicas", (f"{scaling.min} kept, {scaling.max} at most", "")),
+            ("asked", [(f"{count(traffic.requests_per_s)}/s", "strong"), (f", {traffic.open_requests:,} open", "dim")]),
+            ("profiles", (", ".join(f"{p.name} on {p.gpu_class or 'CPU'}" for p in model.spec.profiles), "")),
+            *_weights_facts(model),
+            ("declared", ("in the settings; not to be changed here" if model.declared else "", "warn")),
+            ("changed", (moment(model.changed) if model.changed else "", "dim")),
+        ]
+
+    def charts(self, seen: Seen) -> list[Chart]:
+        """What it was asked."""
+        model = seen.state.models[self.place.key]
+        traffic, past = traffic_of(model, seen), seen.history
+        name = model.name
+        return [
+            ("requests/s", count(traffic.requests_per_s), past.traffic("requests", MOST_POINTS, name), None),
+            ("tokens/s", count(traffic.output_tokens_per_s), past.traffic("tokens", MOST_POINTS, name), None),
+            ("p95 first", millis(traffic.first_token_p95_ms), past.traffic("first_p95", MOST_POINTS, name), None),
+        ]
+
+
+def _weights_facts(model: ModelRow) -> list[Fact]:
+    facts = model.facts
+    if facts is None:
+        return []
+    shape: list[Span] = [(facts.architecture, "strong")]
+    shape += [(f" {count(facts.parameters)} parameters", "")] if facts.parameters else []
+    shape += [(f", {facts.quantization}", "")] if facts.quantization else []
+    return [
+        ("weights", [(size(facts.weights_bytes), "strong"), (f", trained on {facts.trained_context:,} tokens", "dim")]),
+        ("shape", shape),
+        ("KV cache", [(size(facts.kv_bytes_per_token), ""), (" a token", "dim")] if facts.kv_bytes_per_token else []),
+    ]

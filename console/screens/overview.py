@@ -1,0 +1,324 @@
+"""Overview: what the cluster does, what needs somebody, and where the work is. Every line leads on by one key."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+
+from console.commands import Command
+from console.figures import count, percent, spark, watts
+from console.places import Place, Subject
+from console.screens.models import SPEC as MODELS
+from console.screens.view import View, title, waiting_lines
+from console.signs import signs
+from console.state.attention import Problem, Severity, all_well, problems
+from console.state.cluster import ALL, ClusterState
+from console.state.diff import Diff
+from console.state.filter import parse_filter
+from console.widgets.columns import Column, Seen, TableSpec
+from console.widgets.paint import Span
+from console.widgets.table import Table
+from console.widgets.tiles import MOST_POINTS, Tile, Tiles
+from console.widgets.titles import set_title
+from console.widgets.workmap import WorkMap
+from llmgw.api.actions import Target
+from llmgw.api.watch import ModelRow, TrafficRow
+
+MANY_NODES = 100
+"""With more nodes than this the map is drawn once a second: ranking them all costs more than it tells."""
+RECENT_POINTS = 90
+"""Samples of a model's line: three minutes."""
+_TROUBLING = ("cluster", "models", "replicas", "nodes", "weights")
+_TONES = {Severity.BROKEN: "bad", Severity.WARNING: "warn", Severity.COMING: "info"}
+_COMMAND_KEYS = {"explain": "e explain", "logs": "l logs", "open": "enter open"}
+
+
+def _mark(problem: Problem) -> Span:
+    marks = {Severity.BROKEN: signs().broken, Severity.WARNING: signs().warning, Severity.COMING: signs().coming}
+    return (marks[problem.severity], _TONES[problem.severity])
+
+
+def _next(problem: Problem) -> list[Span]:
+    key, space, label = _COMMAND_KEYS.get(problem.command, "").partition(" ")
+    return [(key, "key"), (space + label, "dim")]
+
+
+SPEC: TableSpec[Problem] = TableSpec(
+    columns=(
+        Column(key="mark", title="", width=1, cell=lambda problem, _: _mark(problem)),
+        Column(key="name", title="", width=12, grow=1, most=22, cell=lambda problem, _: (problem.name, "strong")),
+        Column(key="sentence", title="", width=24, grow=6, cell=lambda problem, _: (problem.sentence, "")),
+        Column(key="next", title="", width=10, align="right", priority=1, cell=lambda problem, _: _next(problem)),
+    ),
+    words=lambda problem: f"{problem.name} {problem.sentence}",
+    facts=lambda problem: {"kind": problem.target.value},
+    markable=False,
+    in_order=True,
+)
+
+
+def _recent(model: ModelRow, seen: Seen) -> Span:
+    return (spark(seen.history.traffic("tokens", RECENT_POINTS, model.name), RECENT_POINTS), "spark")
+
+
+_SHOWN = ("name", "state", "ready", "requests", "tokens", "first", "open")
+BUSIEST: TableSpec[ModelRow] = replace(
+    MODELS,
+    columns=(
+        *(column for column in MODELS.columns if column.key in _SHOWN),
+        Column(
+            key="recent",
+            title="tokens/s, last minutes",
+            width=24,
+            grow=4,
+            most=RECENT_POINTS,
+            priority=4,
+            newest=True,
+            cell=_recent,
+        ),
+    ),
+    sort="tokens",
+    descending=True,
+    markable=False,
+)
+
+
+class Overview(View):
+    """Tiles, needs attention, work map."""
+
+    NOUN: ClassVar[str] = "needs attention"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._tiles = Tiles()
+        self._table: Table[Problem] = Table(SPEC, header=False, id="attention")
+        self._map = WorkMap()
+        self._busiest: Table[ModelRow] = Table(BUSIEST, quiet=True, id="busiest")
+        self._problems: dict[str, Problem] = {}
+
+    def compose(self) -> ComposeResult:
+        self._table.add_class("panel")
+        self._map.add_class("panel")
+        self._map.border_title = title("GPU work")
+        yield self._tiles
+        yield self._table
+        self._busiest.add_class("panel")
+        yield self._map
+        yield self._busiest
+
+    def update(self, seen: Seen, diff: Diff | None) -> None:
+        """What the diff touches."""
+        if diff is None or diff.touches(*_TROUBLING):
+            self._list_problems(seen)
+        if diff is None or (diff.touches("nodes", "figures", "replicas") and len(seen.state.nodes) <= MANY_NODES):
+            self._draw_map(seen.state)
+        if diff is None or diff.touches("models", "replicas", "traffic"):
+            self._list_models(seen, diff)
+        self._tiles.set_tiles(tiles(seen, MOST_POINTS))
+
+    def tick(self, seen: Seen) -> None:
+        """Ages in sentences, and the newest samples."""
+        self._list_problems(seen)
+        if len(seen.state.nodes) > MANY_NODES:
+            self._draw_map(seen.state)
+        self._tiles.set_tiles(tiles(seen, MOST_POINTS))
+
+    def _list_problems(self, seen: Seen) -> None:
+        state = seen.state
+        found = problems(state, seen.now) if state.heard else ()
+        rows = {problem.id: problem for problem in found}
+        changed = {id_ for id_ in rows.keys() | self._problems.keys() if rows.get(id_) != self._problems.get(id_)}
+        self._problems = rows
+        worst = min((problem.severity for problem in found), default=Severity.COMING)
+        self._table.set_class(bool(found) and worst < Severity.COMING, "-trouble")
+        self._table.set_notice(_all_well(state) if state.heard else waiting_lines(self.desk))
+        if changed or not self._table.shown:
+            self._table.update_rows(rows, seen, changed)
+        count_ = sum(problem.severity < Severity.COMING for problem in found)
+        coming = len(found) - count_
+        facts = [(str(count_), "bold $error") if count_ else ("nothing", "$success")]
+        facts += [(f"{coming} on the way", "$tone-info")] if coming else []
+        self._table.set_title(title(self.NOUN, *facts))
+        self._fit(len(rows))
+
+    def _list_models(self, seen: Seen, diff: Diff | None) -> None:
+        state = seen.state
+        keys = None if diff is None else diff.keys("models", "traffic")
+        self._busiest.display = bool(state.models)
+        self._map.set_class(bool(state.models), "-beside")
+        self._busiest.update_rows(state.models, seen, keys)
+        self._busiest.set_title(title("models", (f"{len(state.models):,}", "bold"), ("busiest first", "$tone-dim")))
+
+    def _fit(self, rows: int) -> None:
+        height = max(2, rows) + 2 - (self.app.size.height < 30)
+        if self._table.styles.height is None or self._table.styles.height.value != height:
+            self._table.styles.height = height
+
+    def _draw_map(self, state: ClusterState) -> None:
+        self._map.set_state(state)
+        self._name_map(state)
+
+    def _name_map(self, state: ClusterState) -> None:
+        load = state.load
+        if load.cards:
+            facts = [
+                (f"{load.cards:,} cards", ""),
+                (f"{load.working:,} at work", ""),
+                (f"{load.idle:,} held, idle", ""),
+            ]
+            facts += [(f"{load.free:,} free", ""), (f"{load.worn} worn", "bold $warning") if load.worn else ("", "")]
+            set_title(self._map, title("GPU work", *facts))
+        else:
+            set_title(self._map, title("nodes", (f"{len(state.nodes):,}", "bold"), ("no GPUs", "$tone-dim")))
+
+    # -- keys
+
+    def _chosen(self) -> Problem | None:
+        return self._problems.get(self._table.cursor_key or "")
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """Whose problem the cursor is on, or which model."""
+        if self._busiest.has_focus:
+            key = self._busiest.cursor_key
+            return (Subject(target=Target.MODEL, key=key),) if key is not None else ()
+        problem = self._chosen()
+        if problem is None or problem.target == Target.CLUSTER:
+            return ()
+        return (Subject(target=problem.target, key=problem.key),)
+
+    def commands(self) -> list[Command]:
+        """Opening, and the way between the two lists."""
+        other = "needs attention" if self._busiest.has_focus else "models"
+        found = [Command(id="other", label=other, key="tab", group="overview", footer=88, run=self._other_list)]
+        if self.subjects():
+            table = self._busiest if self._busiest.has_focus else self._table
+            found.append(
+                Command(id="open", label="open", key="enter", group="overview", footer=90, run=table.action_open)
+            )
+        return found
+
+    def _other_list(self) -> None:
+        (self._table if self._busiest.has_focus or not self._busiest.display else self._busiest).focus()
+
+    def on_descendant_focus(self) -> None:
+        """Another list, other actions."""
+        self.desk.refresh_frame()
+
+    def focus_keys(self) -> None:
+        """The list has the keys."""
+        self._table.focus(scroll_visible=False)
+
+    def filter_text(self) -> str:
+        """The list's filter."""
+        return self._table.filter_text
+
+    def set_filter(self, text: str) -> bool:
+        """Problems that match."""
+        self._table.set_filter(parse_filter(text))
+        return True
+
+    def escape(self) -> bool:
+        """The filter."""
+        return bool(self.filter_text()) and self.set_filter("")
+
+    def document(self, state: ClusterState) -> tuple[Subject, object] | None:
+        """The row the problem is about."""
+        from console.screens.view import row_of
+
+        subjects = self.subjects()
+        row = row_of(state, subjects[0]) if subjects else None
+        return None if row is None else (subjects[0], row)
+
+    def copy_text(self) -> str:
+        """The sentence."""
+        problem = self._chosen()
+        return f"{problem.name}: {problem.sentence}" if problem else ""
+
+    def on_table_moved(self) -> None:
+        """Another problem, other actions."""
+        self.desk.refresh_frame()
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        """What the problem is about."""
+        event.stop()
+        for subject in self.subjects():
+            self.open_subject(subject)
+
+
+def _all_well(state: ClusterState) -> list[list[Span]]:
+    if not state.models:
+        return [[("No model is served yet. ", ""), ("s", "key"), (" serves one.", "")]]
+    return [[(f"{signs().good} ", "good"), (all_well(state), "dim")]]
+
+
+def tiles(seen: Seen, points: int) -> tuple[Tile, ...]:
+    """The figures that matter at a glance."""
+    state, history = seen.state, seen.history
+    traffic = state.traffic.get(ALL) or TrafficRow()
+    past = {name: tuple(history.traffic(name, points)) for name in ("requests", "tokens", "first_p95", "open")}
+    errors = 100 * traffic.errors_per_s / traffic.requests_per_s if traffic.requests_per_s else 0.0
+    load = state.load
+    return (
+        Tile(
+            name="requests/s",
+            figure=((count(traffic.requests_per_s), "strong"), _errors(errors)),
+            values=past["requests"],
+        ),
+        Tile(
+            name="tokens/s",
+            figure=(
+                (count(traffic.output_tokens_per_s), "strong"),
+                (f"  in {count(traffic.input_tokens_per_s)}", "dim"),
+            ),
+            values=past["tokens"],
+        ),
+        Tile(
+            name="first token ms",
+            figure=(
+                ("p50 ", "dim"),
+                _whole(traffic.first_token_p50_ms),
+                ("  p95 ", "dim"),
+                _whole(traffic.first_token_p95_ms),
+            ),
+            values=past["first_p95"],
+        ),
+        Tile(name="open requests", figure=((f"{traffic.open_requests:,}", "strong"),), values=past["open"]),
+        *_machines(seen, points, load.cards > 0),
+    )
+
+
+def _errors(share: float) -> Span:
+    return (f"  {share:.2g}% err", "bad" if share >= 1 else "dim") if share else ("  no errors", "dim")
+
+
+def _whole(value: float | None) -> Span:
+    return (signs().dash if value is None else f"{value:.0f}", "strong")
+
+
+def _machines(seen: Seen, points: int, cards: bool) -> tuple[Tile, ...]:
+    state, history = seen.state, seen.history
+    load = state.load
+    if cards:
+        figure = (
+            (f"{load.working:,} ", "strong"),
+            ("work", "dim"),
+            (f"  {load.idle:,} idle", "warn" if load.idle else "dim"),
+            (f"  {load.free:,} free", "dim"),
+        )
+        return (
+            Tile(name=f"{load.cards:,} GPUs", figure=figure, values=tuple(history.cluster("work", points)), top=100.0),
+            Tile(
+                name="power", figure=((watts(load.power_w), "strong"),), values=tuple(history.cluster("power", points))
+            ),
+        )
+    busy = [row.cpu_percent for row in state.figures.values() if row.cpu_percent is not None]
+    mean = sum(busy) / len(busy) if busy else None
+    cpus = sum(node.cpus for node in state.nodes.values())
+    ready = sum(replica.state == "ready" for replica in state.replicas.values())
+    values = history.node(next(iter(state.nodes)), "cpu") if len(state.nodes) == 1 else []
+    return (
+        Tile(
+            name=f"{cpus:,} CPUs", figure=((percent(mean), "strong"), (" busy", "dim")), values=tuple(values), top=100.0
+        ),
+        Tile(name="replicas", figure=((str(ready), "strong"), (f" ready of {len(state.replicas)}", "dim"))),
+    )

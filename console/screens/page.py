@@ -1,0 +1,160 @@
+"""A page about one thing: its facts, its last quarter of an hour, and a table of what belongs to it.
+
+A page of this kind says which facts, charts and rows; when what it is about is gone, it says that instead.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from console.commands import Command
+from console.places import Place, Subject
+from console.screens.view import View, row_of, title, waiting_lines
+from console.state.cluster import ClusterState
+from console.state.diff import Diff
+from console.state.filter import parse_filter
+from console.widgets.columns import Seen, TableSpec
+from console.widgets.facts import Fact, chart_lines, fact_lines
+from console.widgets.table import Table
+from console.widgets.text_block import TextBlock
+from llmgw.api.actions import Target
+
+T = TypeVar("T")
+Chart = tuple[str, str, list[float], float | None]
+"""Name, figure now, samples oldest first, full height."""
+
+
+class Page(View, Generic[T]):
+    """Facts, charts and a table."""
+
+    NOUN: ClassVar[str] = "rows"
+    ROW_TARGET: ClassVar[Target] = Target.REPLICA
+    """What the table's rows are."""
+    EMPTY: ClassVar[str] = "nothing here"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._facts = TextBlock()
+        self._charts = TextBlock(id="charts")
+        self.table: Table[T] = Table(self.table_spec())
+        self._rows: Mapping[str, T] = {}
+
+    def table_spec(self) -> TableSpec[T]:
+        """The table's columns."""
+        raise NotImplementedError
+
+    def facts(self, seen: Seen) -> list[Fact]:
+        """What is to be known; values may come from outside."""
+        raise NotImplementedError
+
+    def charts(self, seen: Seen) -> list[Chart]:
+        """Its figures over time."""
+        return []
+
+    def rows(self, seen: Seen) -> Mapping[str, T]:
+        """What belongs to it."""
+        return {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="facts"):
+            yield self._facts
+        yield self._charts
+        self.table.add_class("panel", "page-list")
+        yield self.table
+
+    def update(self, seen: Seen, diff: Diff | None) -> None:
+        """All of it: a page is small."""
+        subject = self.place.subject
+        columns = max(20, self.size.width - 2)
+        if subject is None or row_of(seen.state, subject) is None:
+            self._say_gone(seen.state)
+            return
+        self._facts.set_lines(fact_lines(self.facts(seen), columns))
+        self._charts.set_lines(chart_lines(self.charts(seen), columns))
+        rows = self.rows(seen)
+        changed = {key for key in rows.keys() | self._rows.keys() if rows.get(key) is not self._rows.get(key)}
+        self._rows = rows
+        if changed or diff is None:
+            self.table.update_rows(rows, seen, None if diff is None else changed)
+        else:
+            self.table.tick(seen)
+        self.table.set_notice([[(self.EMPTY, "dim")]])
+        self.table.set_title(
+            title(self.NOUN, (f"{len(rows):,}", "bold"), (_filter_note(self.filter_text()), "$warning"))
+        )
+
+    def tick(self, seen: Seen) -> None:
+        """Ages and samples."""
+        self.update(seen, Diff())
+
+    def on_resize(self) -> None:
+        """Facts in another number of columns."""
+        self.update(self.desk.seen(), None)
+
+    def _say_gone(self, state: ClusterState) -> None:
+        subject = self.place.subject
+        if not state.heard or subject is None:
+            self._facts.set_lines(waiting_lines(self.desk))
+        else:
+            gone = [(f"{subject.target} ", ""), (subject.key, "strong"), (" is not there any more. ", "")]
+            self._facts.set_lines([[*gone, ("esc", "key"), (" goes back.", "")]])
+        self._charts.set_lines([])
+
+    # -- keys
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """What the page is about; marked rows when there are some."""
+        if self.table.marked:
+            return tuple(Subject(target=self.ROW_TARGET, key=key) for key in self.table.chosen())
+        return super().subjects()
+
+    def commands(self) -> list[Command]:
+        """Opening a row."""
+        if self.table.cursor_key is None:
+            return []
+        return [Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.table.action_open)]
+
+    def focus_keys(self) -> None:
+        """The table has the keys."""
+        self.table.focus(scroll_visible=False)
+
+    def filter_text(self) -> str:
+        """The table's filter."""
+        return self.table.filter_text
+
+    def set_filter(self, text: str) -> bool:
+        """Rows that match."""
+        self.table.set_filter(parse_filter(text))
+        return True
+
+    def escape(self) -> bool:
+        """Marks, then the filter."""
+        if self.table.marked:
+            self.table.clear_marks()
+            return True
+        return bool(self.filter_text()) and self.set_filter("")
+
+    def document(self, state: ClusterState) -> tuple[Subject, object] | None:
+        """What the page is about."""
+        subject = self.place.subject
+        row = row_of(state, subject) if subject else None
+        return (subject, row) if subject and row is not None else None
+
+    def on_table_moved(self) -> None:
+        """Another row."""
+        self.desk.refresh_frame()
+
+    def on_table_arranged(self) -> None:
+        """Marks."""
+        self.desk.refresh_frame()
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        """The row's own page."""
+        event.stop()
+        self.open_subject(Subject(target=self.ROW_TARGET, key=event.key))
+
+
+def _filter_note(text: str) -> str:
+    return f"/{text}" if text else ""

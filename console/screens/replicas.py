@@ -1,0 +1,184 @@
+"""Replicas: every running copy, how far it is, and its last word."""
+
+from typing import ClassVar
+
+from console.figures import clock, short_age, size
+from console.screens.states import state_cell, state_rank
+from console.screens.table_view import TableView
+from console.state.cluster import ClusterState
+from console.widgets.columns import Cell, Column, Seen, TableSpec
+from console.widgets.paint import progress_spans
+from llmgw.api.actions import Target
+from llmgw.api.watch import ReplicaRow
+
+BAR_COLUMNS = 8
+UNDER_WAY = ("pending", "fetching", "checking", "starting", "draining")
+
+
+def progress_cell(replica: ReplicaRow, seen: Seen) -> Cell:
+    """How far it is: a bar and figures while bytes move, a clock while it starts."""
+    step = replica.progress
+    if step is not None and replica.state in ("pending", "fetching", "checking"):
+        word = "mirror " if step.phase == "mirror" else ""
+        if step.total_bytes > 0:
+            share = step.done_bytes / step.total_bytes
+            figures = f" {word}{100 * share:.0f}% of {size(step.total_bytes)}"
+            return [*progress_spans(share, BAR_COLUMNS), (figures, "")]
+        return (f"{word}{size(step.done_bytes)}", "")
+    if replica.state == "starting":
+        return (clock(seen.now - replica.since), "info")
+    if replica.state == "draining":
+        return (f"{replica.in_flight} in flight", "warn")
+    if replica.state == "failed":
+        return (replica.message, "bad")
+    if replica.state == "ready":
+        return [(f"{replica.in_flight}", "" if replica.in_flight else "dim"), (f" of {replica.slots} slots", "dim")]
+    return ("", "")
+
+
+def own_part(replica: ReplicaRow) -> str:
+    """What its id says beyond its model's name, which stands beside it: the same letters in every row tell nothing."""
+    return replica.id.removeprefix(f"{replica.model}-")
+
+
+def _done(replica: ReplicaRow) -> float:
+    step = replica.progress
+    return step.done_bytes / step.total_bytes if step is not None and step.total_bytes else float(replica.in_flight)
+
+
+SPEC: TableSpec[ReplicaRow] = TableSpec(
+    columns=(
+        Column(
+            key="model",
+            title="model",
+            width=16,
+            grow=3,
+            most=40,
+            cell=lambda replica, _: (replica.model, "strong"),
+            sort=lambda replica, _: replica.model.casefold(),
+        ),
+        Column(
+            key="id",
+            title="replica",
+            width=9,
+            grow=1,
+            most=16,
+            priority=3,
+            cell=lambda replica, _: (own_part(replica), "dim"),
+            sort=lambda replica, _: replica.id,
+        ),
+        Column(
+            key="node",
+            title="node",
+            width=9,
+            grow=1,
+            most=20,
+            cell=lambda replica, _: (replica.node, ""),
+            sort=lambda replica, _: replica.node.casefold(),
+        ),
+        Column(
+            key="state",
+            title="state",
+            width=10,
+            cell=lambda replica, _: state_cell(replica.state),
+            sort=lambda replica, _: state_rank(replica.state),
+        ),
+        Column(
+            key="age",
+            title="for",
+            width=4,
+            align="right",
+            cell=lambda replica, seen: (short_age(seen.now - replica.since), "dim"),
+            sort=lambda replica, _: -replica.since,
+        ),
+        Column(
+            key="progress",
+            title="progress",
+            width=22,
+            grow=3,
+            most=60,
+            cell=progress_cell,
+            sort=lambda replica, _: _done(replica),
+            descending=True,
+        ),
+        Column(
+            key="cards",
+            title="cards",
+            width=5,
+            align="right",
+            priority=5,
+            cell=lambda replica, _: (str(len(replica.cards)) if replica.cards else "cpu", "dim"),
+            sort=lambda replica, _: len(replica.cards),
+            descending=True,
+        ),
+        Column(
+            key="memory",
+            title="memory",
+            width=8,
+            align="right",
+            priority=6,
+            cell=lambda replica, _: (size(replica.memory_bytes), "dim"),
+            sort=lambda replica, _: replica.memory_bytes,
+            descending=True,
+        ),
+        Column(
+            key="engine",
+            title="engine",
+            width=9,
+            priority=4,
+            cell=lambda replica, _: (replica.engine, "dim"),
+            sort=lambda replica, _: replica.engine,
+        ),
+        Column(
+            key="restarts",
+            title="restarts",
+            width=8,
+            align="right",
+            priority=7,
+            cell=lambda replica, _: (str(replica.restarts), "warn" if replica.restarts else "dim"),
+            sort=lambda replica, _: replica.restarts,
+            descending=True,
+        ),
+        Column(
+            key="message",
+            title="last word",
+            width=14,
+            grow=5,
+            priority=2,
+            cell=lambda replica, _: ("" if replica.state == "failed" else replica.message, "dim"),
+        ),
+    ),
+    words=lambda replica: f"{replica.id} {replica.model} {replica.node} {replica.state} {replica.message}",
+    facts=lambda replica: {
+        "state": replica.state,
+        "model": replica.model,
+        "node": replica.node,
+        "engine": replica.engine,
+        "profile": replica.profile,
+    },
+    sort="model",
+)
+
+
+class Replicas(TableView[ReplicaRow]):
+    """Every copy."""
+
+    NOUN: ClassVar[str] = "replicas"
+    TARGET: ClassVar[Target] = Target.REPLICA
+    TOPIC: ClassVar[str] = "replicas"
+    EMPTY: ClassVar[tuple[str, str]] = ("No replica runs.", "2 shows the models that could have some")
+
+    def table_spec(self) -> TableSpec[ReplicaRow]:
+        """Its columns."""
+        return SPEC
+
+    def summary(self, state: ClusterState) -> list[tuple[str, str]]:
+        """How many serve, come and failed."""
+        states = [replica.state for replica in state.replicas.values()]
+        ready, failed = states.count("ready"), states.count("failed")
+        coming = sum(name in UNDER_WAY for name in states)
+        return [
+            (f"{ready:,} ready", "$success") if ready else ("", ""),
+            (f"{coming:,} on the way", "$tone-info") if coming else ("", ""),
+            (f"{failed:,} failed", "bold $error") if failed else ("", ""),
+        ]

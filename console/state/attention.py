@@ -1,0 +1,161 @@
+"""What needs attention, worst first: every problem a sentence with a figure, and the command that leads on from it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from console.figures import age, plural, size
+from console.state.cluster import ClusterState
+from llmgw.api.actions import Target
+from llmgw.api.watch import CardRow, ModelRow, NodeRow, ReplicaRow
+from llmgw.core.cluster import LOST_AFTER_S
+
+_NO_LEADER = "no control plane leads: nothing is changed or placed"
+MAX_PROBLEMS = 500
+"""A list longer than this is one problem, and its first rows say which."""
+
+
+class Severity(IntEnum):
+    """How bad, worst first."""
+
+    BROKEN = 0
+    """Somebody is not served."""
+    WARNING = 1
+    """It will be, or a machine is missing."""
+    COMING = 2
+    """On its way; nothing to do but to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One line of *needs attention*."""
+
+    severity: Severity
+    target: Target
+    key: str
+    """Whose problem it is: key of the row in its topic."""
+    name: str
+    """What the line calls it."""
+    sentence: str
+    command: str
+    """Id of the command that leads on: `explain`, `logs`, `open`."""
+
+    @property
+    def id(self) -> str:
+        """Stable while the problem lasts, so that a cursor stays on it."""
+        return f"{self.target}\0{self.key}\0{self.name}"
+
+
+def problems(state: ClusterState, now: float) -> tuple[Problem, ...]:
+    """Every problem of `state` at the server's time `now`, worst first and then by name."""
+    found = [*_cluster(state), *_models(state, now), *_replicas(state, now), *_nodes(state, now), *_weights(state)]
+    found.sort(key=lambda problem: (problem.severity, problem.target != Target.CLUSTER, problem.name, problem.key))
+    return tuple(found[:MAX_PROBLEMS])
+
+
+def all_well(state: ClusterState) -> str:
+    """What is fine, in figures, for the end of the list."""
+    ready = sum(model.state == "ready" for model in state.models.values())
+    connected = sum(node.state == "connected" for node in state.nodes.values())
+    serving = sum(replica.state == "ready" for replica in state.replicas.values())
+    models = f"{ready} of {plural(len(state.models), 'model')} ready"
+    return (
+        f"{models}, {plural(serving, 'replica')} serving, {connected} of {plural(len(state.nodes), 'node')} connected"
+    )
+
+
+def _cluster(state: ClusterState) -> Iterator[Problem]:
+    head = state.head
+    if head is None:
+        return
+    if head.leader is None and head.servers:
+        yield _problem(
+            Severity.BROKEN, Target.CLUSTER, "", "leader", "no control plane leads: nothing is changed or placed", ""
+        )
+    for number, sentence in enumerate(head.problems):
+        yield _problem(Severity.WARNING, Target.CLUSTER, str(number), "cluster", sentence, "")
+
+
+def _models(state: ClusterState, now: float) -> Iterator[Problem]:
+    for name, model in state.models.items():
+        if model.state in ("failed", "pending"):
+            sentence = model.message or f"{model.state}: {model.ready} of {model.wanted} ready"
+            yield _problem(Severity.BROKEN, Target.MODEL, name, name, sentence, "explain")
+        elif model.state == "partial":
+            yield _problem(Severity.WARNING, Target.MODEL, name, name, _partial(model), "explain")
+        elif model.state in ("fetching", "starting"):
+            yield _problem(Severity.COMING, Target.MODEL, name, name, _coming(state, model, now), "open")
+
+
+def _partial(model: ModelRow) -> str:
+    start = f"{model.ready} of {plural(model.wanted, 'replica')} ready"
+    return f"{start}; {model.message}" if model.message else start
+
+
+def _coming(state: ClusterState, model: ModelRow, now: float) -> str:
+    for replica in state.replicas_of(model.name):
+        if replica.state in ("fetching", "checking", "starting"):
+            return f"{progress(replica, now)} on {replica.node}"
+    return model.message or model.state
+
+
+def progress(replica: ReplicaRow, now: float) -> str:
+    """Where a replica stands, in figures: `fetching 61% of 188 GB`, `starting for 43 s`."""
+    step = replica.progress
+    if step is not None and replica.state in ("fetching", "checking", "pending"):
+        word = "mirror fetching" if step.phase == "mirror" else step.phase or replica.state
+        if step.total_bytes > 0:
+            return f"{word} {100 * step.done_bytes / step.total_bytes:.0f}% of {size(step.total_bytes)}"
+        return f"{word} {size(step.done_bytes)}"
+    if replica.state == "starting":
+        return f"starting for {age(now - replica.since)}"
+    if replica.state == "draining":
+        return f"draining, {replica.in_flight} in flight"
+    return replica.state
+
+
+def _replicas(state: ClusterState, now: float) -> Iterator[Problem]:
+    for key, replica in state.replicas.items():
+        if replica.state == "failed":
+            sentence = (
+                f"failed on {replica.node} {age(now - replica.since)} ago: {replica.message or 'it gave no reason'}"
+            )
+            yield _problem(Severity.WARNING, Target.REPLICA, key, replica.model, sentence, "logs")
+
+
+def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:
+    for name, node in state.nodes.items():
+        if node.state in ("silent", "lost"):
+            yield _problem(Severity.WARNING, Target.NODE, name, name, _unheard(state, node, now), "open")
+        for sentence in node.problems:
+            yield _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
+        for card in node.cards:
+            if not card.healthy:
+                yield _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", _worn(card), "open")
+
+
+def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
+    figures = state.figures.get(node.name)
+    since = f"nothing heard for {age(now - figures.heard)}" if figures else "nothing heard"
+    number = len(state.replicas_on(node.name))
+    held = plural(number, "replica")
+    if node.state == "lost":
+        return f"lost: {since}; its {held} {'counts' if number == 1 else 'count'} as gone"
+    return f"silent: {since}; its {held} {'is' if number == 1 else 'are'} left alone until {LOST_AFTER_S:.0f} s"
+
+
+def _worn(card: CardRow) -> str:
+    return f"{card.name}: {card.problem or 'not healthy'}"
+
+
+def _weights(state: ClusterState) -> Iterator[Problem]:
+    for row in state.weights.values():
+        if row.state == "failed":
+            name = row.models[0] if row.models else row.source
+            sentence = f"weights cannot be fetched: {row.message or row.source}"
+            target = Target.MODEL if row.models else Target.CLUSTER
+            yield _problem(Severity.BROKEN, target, name, name, sentence, "explain" if row.models else "")
+
+
+def _problem(severity: Severity, target: Target, key: str, name: str, sentence: str, command: str) -> Problem:
+    return Problem(severity=severity, target=target, key=key, name=name, sentence=sentence, command=command)

@@ -1,0 +1,151 @@
+"""One card at a time: what it does, in which words, and how much of the scale each of the map's four modes fills.
+
+A figure nobody reported is none, never zero.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from console.state.cluster import ClusterState
+from console.state.loads import AT_WORK_PERCENT, column
+from llmgw.api.watch import CardRow, FiguresRow, NodeRow
+
+COOL_C = 30.0
+"""Bottom of the temperature scale: a card in a cold room that rests."""
+HOT_C = 85.0
+"""Cards slow themselves down from about here; also where the scale is nearly full."""
+TOP_C = 90.0
+
+
+class Mode(StrEnum):
+    """What the map's cells show."""
+
+    WORK = "work"
+    """SMs active where read, power against its limit elsewhere."""
+    BUSY = "busy"
+    """Share of time any kernel ran."""
+    MEMORY = "memory"
+    TEMPERATURE = "temperature"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardAt:
+    """A card, where it is, and its newest figures."""
+
+    node: NodeRow
+    place: int
+    """Its column in the node's figures."""
+    card: CardRow
+    figures: FiguresRow | None
+
+    @property
+    def work(self) -> float | None:
+        """Percent of the chip at work."""
+        return column(self.figures.work_percent, self.place) if self.figures else None
+
+    @property
+    def busy(self) -> float | None:
+        """Percent of time any kernel ran."""
+        return column(self.figures.utilization_percent, self.place) if self.figures else None
+
+    @property
+    def memory_used_bytes(self) -> int | None:
+        """Bytes in use, by whomever."""
+        return column(self.figures.memory_used_bytes, self.place) if self.figures else None
+
+    @property
+    def memory(self) -> float | None:
+        """Percent of its memory in use."""
+        used, total = self.memory_used_bytes, self.card.memory_total_bytes
+        return 100 * used / total if used is not None and total else None
+
+    @property
+    def temperature(self) -> float | None:
+        """Degrees Celsius."""
+        return column(self.figures.temperature_c, self.place) if self.figures else None
+
+    @property
+    def power(self) -> float | None:
+        """Watts."""
+        return column(self.figures.power_w, self.place) if self.figures else None
+
+    @property
+    def activity(self) -> float | None:
+        """Busy where it is known, else work, which a resting card's power may feign: what tells an idle card."""
+        return self.busy if self.busy is not None else self.work
+
+    @property
+    def held(self) -> bool:
+        """Whether a replica has it."""
+        return bool(self.card.replica)
+
+    @property
+    def idle(self) -> bool:
+        """Held, and doing nothing."""
+        return self.held and self.activity is not None and self.activity < AT_WORK_PERCENT
+
+    @property
+    def stale(self) -> bool:
+        """Whether its figures are of a node that no longer speaks."""
+        return self.node.state in ("silent", "lost")
+
+    @property
+    def words(self) -> str:
+        """Its states in the words of the filter."""
+        held = ("idle" if self.idle else "at work") + " held" if self.held else "free"
+        return held if self.card.healthy else f"{held} worn wearing out"
+
+    def figure(self, mode: Mode) -> float | None:
+        """What a mode shows: percent, or degrees."""
+        if mode is Mode.WORK:
+            return self.work
+        if mode is Mode.BUSY:
+            return self.busy
+        return self.memory if mode is Mode.MEMORY else self.temperature
+
+
+def card_at(state: ClusterState, node: str, place: int) -> CardAt | None:
+    """The card in that place of that node; none when there is no such card."""
+    row = state.nodes.get(node)
+    if row is None or not 0 <= place < len(row.cards):
+        return None
+    return CardAt(node=row, place=place, card=row.cards[place], figures=state.figures.get(node))
+
+
+def cards_of(state: ClusterState, node: str) -> Iterator[CardAt]:
+    """A node's cards in their order."""
+    row = state.nodes.get(node)
+    if row is None:
+        return
+    figures = state.figures.get(node)
+    for place, card in enumerate(row.cards):
+        yield CardAt(node=row, place=place, card=card, figures=figures)
+
+
+def scale(figure: float | None, mode: Mode) -> float | None:
+    """A mode's figure as percent of its scale."""
+    if figure is None or mode is not Mode.TEMPERATURE:
+        return figure
+    return max(0.0, min(100.0, 100 * (figure - COOL_C) / (TOP_C - COOL_C)))
+
+
+def card_words(state: ClusterState, on: CardAt) -> str:
+    """What `/` looks for its words in."""
+    replica = state.replicas.get(on.card.replica or "")
+    node, card = on.node, on.card
+    model = f"{replica.model} {replica.state}" if replica else ""
+    return f"{node.name} {node.state} {card.gpu_class} {card.name} {card.uuid} {card.replica or ''} {model} {on.words}"
+
+
+def card_facts(state: ClusterState, on: CardAt) -> dict[str, str]:
+    """What `/gpu:h100` and `/model:chat` look at."""
+    replica = state.replicas.get(on.card.replica or "")
+    return {
+        "node": on.node.name,
+        "gpu": on.card.gpu_class,
+        "class": on.card.gpu_class,
+        "model": replica.model if replica else "",
+        "replica": on.card.replica or "",
+        "state": f"{'idle' if on.idle else 'work' if on.held else 'free'}" if on.card.healthy else "worn",
+    }

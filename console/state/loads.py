@@ -1,0 +1,122 @@
+"""What a node's cards do, counted once when its row or its figures change and never again while they rest."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from llmgw.api.watch import FiguresRow, NodeRow
+
+AT_WORK_PERCENT = 3.0
+"""A held card at or above this works; below it a driver's own upkeep explains the figure."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLoad:
+    """One node's cards in figures; a cluster's are the sums."""
+
+    cards: int = 0
+    working: int = 0
+    """Held by a replica and at work, or not reporting."""
+    idle: int = 0
+    """Held by a replica and doing nothing."""
+    free: int = 0
+    """Healthy and held by nobody."""
+    worn: int = 0
+    """Not healthy, held or not."""
+    power_w: float = 0.0
+    work_percent: float = 0.0
+    """Sum over the cards that report; divide by `reporting`."""
+    busy_percent: float = 0.0
+    memory_used_bytes: int = 0
+    memory_total_bytes: int = 0
+    reporting: int = 0
+
+    @property
+    def held(self) -> int:
+        """Cards a replica holds."""
+        return self.working + self.idle
+
+    @property
+    def mean_work_percent(self) -> float | None:
+        """Mean over the cards that report; none where none does."""
+        return self.work_percent / self.reporting if self.reporting else None
+
+
+NO_LOAD = NodeLoad()
+
+
+def column(values: Sequence[T | None], index: int) -> T | None:
+    """A column's figure for one card; none where the column is short."""
+    return values[index] if index < len(values) else None
+
+
+def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
+    """What `node`'s cards do by its newest figures."""
+    working = idle = free = worn = reporting = used = total = 0
+    power = work_sum = busy_sum = 0.0
+    for index, card in enumerate(node.cards):
+        work = column(figures.work_percent, index) if figures else None
+        busy = column(figures.utilization_percent, index) if figures else None
+        if figures:
+            power += column(figures.power_w, index) or 0.0
+            used += column(figures.memory_used_bytes, index) or 0
+        total += card.memory_total_bytes or 0
+        seen = work if work is not None else busy
+        if seen is not None:
+            reporting += 1
+            work_sum += seen
+            busy_sum += busy or 0.0
+        # Where no kernel ran the card did nothing, whatever power it draws; a MIG instance does not tell.
+        activity = busy if busy is not None else work
+        if card.replica:
+            rests = activity is not None and activity < AT_WORK_PERCENT
+            working, idle = (working, idle + 1) if rests else (working + 1, idle)
+        elif card.healthy:
+            free += 1
+        worn += not card.healthy
+    return NodeLoad(
+        cards=len(node.cards),
+        working=working,
+        idle=idle,
+        free=free,
+        worn=worn,
+        power_w=power,
+        work_percent=work_sum,
+        busy_percent=busy_sum,
+        memory_used_bytes=used,
+        memory_total_bytes=total,
+        reporting=reporting,
+    )
+
+
+def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
+    """The sums over `loads`."""
+    cards = working = idle = free = worn = reporting = used = total = 0
+    power = work = busy = 0.0
+    for load in loads:
+        cards += load.cards
+        working += load.working
+        idle += load.idle
+        free += load.free
+        worn += load.worn
+        reporting += load.reporting
+        used += load.memory_used_bytes
+        total += load.memory_total_bytes
+        power += load.power_w
+        work += load.work_percent
+        busy += load.busy_percent
+    return NodeLoad(
+        cards=cards,
+        working=working,
+        idle=idle,
+        free=free,
+        worn=worn,
+        power_w=power,
+        work_percent=work,
+        busy_percent=busy,
+        memory_used_bytes=used,
+        memory_total_bytes=total,
+        reporting=reporting,
+    )

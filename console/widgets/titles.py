@@ -1,0 +1,21 @@
+"""A frame's title costs its own line. Set through Textual, one digit in a title paints the whole widget anew."""
+
+from textual.content import Content
+from textual.geometry import Region
+from textual.widget import Widget
+
+
+def set_title(widget: Widget, title: Content, *, low: bool = False) -> None:
+    """Show `title` in the upper edge of a widget's frame, or in the lower one; the same one again paints nothing."""
+    name = "_border_subtitle" if low else "_border_title"
+    lines = title.split("\n")
+    shown = lines[0] if lines else Content("")
+    before = getattr(widget, name, None)
+    # Contents of the same letters are equal, whatever their colours.
+    if isinstance(before, Content) and (before.plain, before.spans) == (shown.plain, shown.spans):
+        return
+    setattr(widget, name, shown)
+    size, inside = widget.outer_size, widget.content_offset
+    y = size.height - 1 if low else 0
+    # Regions count from the content's corner, which is inside the frame.
+    widget.refresh(Region(-inside.x, y - inside.y, size.width, 1))

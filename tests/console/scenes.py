@@ -1,0 +1,175 @@
+"""Every view and page of the console, each in the states a person meets it in, without network or clock."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar, cast
+
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from console.app import Console, Ending
+from console.client.access import Access
+from console.client.api import Admin
+from console.client.inference import Ended, Piece
+from console.places import Place, Subject
+from console.screens.logs import LogsPage
+from console.screens.playground import Playground
+from console.state.store import Link, Store
+from llmgw.api.actions import Target
+from llmgw.api.client import AdminClient
+from llmgw.api.problems import Unreachable
+from llmgw.api.types import Explanation, ServeRequest
+from tests.console import showcase
+from tests.console.harness import NOWHERE, fed, until
+from tests.support.fleet_rows import NOW, empty_cluster
+
+T = TypeVar("T")
+
+TABS = ("overview", "models", "replicas", "nodes", "gpus", "weights", "keys", "audit")
+STATES = ("loading", "empty", "normal", "failure", "disconnected")
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+PAGES: dict[str, Place] = {
+    "model": Place(view="model", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
+    "replica": Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
+    "node": Place(view="node", subject=Subject(target=Target.NODE, key=showcase.NODE)),
+    "explain": Place(view="explain", subject=Subject(target=Target.MODEL, key=showcase.BAD_MODEL)),
+    "logs": Place(view="logs", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
+    "try": Place(view="try", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
+    "yaml": Place(view="yaml", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
+    "change": Place(view="change", subject=Subject(target=Target.CLUSTER, key="213")),
+    "ctx": Place(view="ctx"),
+}
+
+DIALOGS: dict[str, tuple[str, Sequence[str]]] = {
+    "help": ("gpus", ["question_mark"]),
+    "palette": ("models", ["ctrl+p"]),
+    "line": ("models", ["colon", *"serve hf"]),
+    "filter": ("replicas", ["slash", *"state:ready !old"]),
+    "serve": ("models", ["s", *"hf:org/glm-5.3"]),
+    "scale": ("models", ["plus"]),
+    "restart": ("models", ["r"]),
+    "remove": ("models", ["D"]),
+    "key": ("keys", ["n"]),
+    "stop": ("models", ["end", "k", "x"]),
+    "join": ("nodes", ["n"]),
+}
+"""Dialog → the tab it is opened on, and the keys that open it."""
+
+
+class StillAdmin(Admin):
+    """Answers what is prepared and says nothing more: no thread, no socket."""
+
+    def __init__(self, *, away: bool) -> None:
+        super().__init__(NOWHERE)
+        self._away = away
+
+    async def call(self, work: Callable[[AdminClient], T]) -> T:
+        """What `work` makes of the prepared answers."""
+        if self._away:
+            raise Unreachable("the leader does not answer: ctl-a.lab is down since 14:02")
+        return work(cast("AdminClient", self))
+
+    def explain(self, name: str) -> Explanation:
+        """Nowhere."""
+        return showcase.explanation()
+
+    def explain_serve(self, request: ServeRequest) -> Explanation:
+        """Nowhere either."""
+        return showcase.explanation()
+
+    @contextlib.asynccontextmanager
+    async def logs(self, target: str, *, tail: int, follow: bool) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The last lines, and then none."""
+        if self._away:
+            raise Unreachable("the log of this replica cannot be read: gpu03 is silent for 38 s")
+
+        async def lines() -> AsyncIterator[bytes]:
+            for line in showcase.LOG:
+                yield line
+            await asyncio.Event().wait()
+
+        yield lines()
+
+
+def store_in(state: str) -> Store:
+    """What the console has heard in `state`."""
+    if state == "loading":
+        return Store()
+    if state == "empty":
+        return fed([empty_cluster()])
+    return showcase.live_store(showcase.bad_rows() if state == "failure" else showcase.rows())
+
+
+def console_in(state: str, *, theme: str = "dark", ascii_only: bool = False) -> Console:
+    """A console that stands still in `state`; `disconnected` begins with `disconnect`."""
+    console = Console(
+        NOWHERE, theme=theme, ascii_only=ascii_only, store=store_in(state), follow=False, clock=lambda: NOW
+    )
+    console.admin.close()
+    console.admin = StillAdmin(away=state == "failure")
+    if state != "loading":
+        access = Access(url="http://gpu01.lab:8080", key="sk-x", note="typed key")
+        console.accesses.remember(NOWHERE, access)
+    return console
+
+
+def visits(state: str) -> Iterator[tuple[str, Place]]:
+    """Names and places of what there is to see in `state`: pages need something to be about."""
+    for name in TABS:
+        yield name, Place(view=name)
+    if state in ("normal", "failure", "disconnected"):
+        yield from PAGES.items()
+
+
+async def disconnect(console: Console, pilot: Pilot[Ending]) -> None:
+    """The server has said nothing for 47 s."""
+    reason = f"{NOWHERE} has said nothing for 6 s"
+    console.store.set_link(Link(state="lost", since=NOW - 47, reason=reason))
+    update = console.store.take()
+    assert update is not None
+    console.post_message(Console.Changed(update))
+    await pilot.pause()
+
+
+async def visit(console: Console, pilot: Pilot[Ending], place: Place) -> None:
+    """Be there, with everything said."""
+    console.go(place)
+    await until(lambda: console.main.trail.here == place)
+    await until(lambda: console.main.view is not None and console.main.view.is_mounted)
+    await settle(console, pilot)
+    view = console.main.view
+    if isinstance(view, LogsPage):
+        await until(lambda: view.lines.count >= len(showcase.LOG) or bool(view._state.strip(".…asking")))
+        await settle(console, pilot)
+    if isinstance(view, Playground):
+        converse(view, failed=not console.store.link.live)
+        await settle(console, pilot)
+
+
+def converse(view: Playground, *, failed: bool) -> None:
+    """A question, its answer, and a second one on its way."""
+    view.talk.exchanges.clear()
+    first = view.talk.begin("What does a mirror do here?", 100.0)
+    answer = "It fetches each set of weights once,\nchecks every file against its digest,\nand hands it to nodes."
+    for number, word in enumerate(answer.split(" ")):
+        first.hear(Piece(text=word + " "), 100.31 + 0.012 * number)
+    first.hear(Ended(reason="stop", input_tokens=23, output_tokens=24), 100.6)
+    view._paint()
+    view._settled = view.lines.count
+    second = view.talk.begin("[@click=app.quit]and a [/] in my prompt?", 140.0)
+    second.hear(Piece(text="It stays as it is: [/]."), 140.2)
+    if failed:
+        second.problem = "the answer broke off before its end"
+    else:
+        second.hear(Ended(reason="length", input_tokens=61, output_tokens=9), 140.4)
+    view._paint()
+
+
+async def settle(console: Console, pilot: Pilot[Ending]) -> None:
+    """All workers that end have ended, nothing blinks, and what is to be drawn is drawn."""
+    for line in console.screen.query(Input):
+        line.cursor_blink = False
+    for _ in range(2):
+        await pilot.pause()

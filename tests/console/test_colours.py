@@ -1,0 +1,75 @@
+"""Few colours: after a terminal has made do with what it has, no text has the colour of its background."""
+
+from collections.abc import Iterator
+
+import pytest
+from rich.color import Color, ColorSystem
+from rich.segment import Segment
+
+from console.app import Console
+from console.places import Place
+from tests.console.harness import shown
+from tests.console.scenes import DIALOGS, console_in, disconnect, settle, visit, visits
+
+DRAWN = "─│╭╮╰╯┌┐└┘├┤▁▂▃▄▅▆▇█░▌▐╌"
+"""Lines, bars and blocks: a line that cannot be seen hides nothing."""
+THEMES = ("16", "dark", "light")
+
+
+def segments(console: Console) -> Iterator[Segment]:
+    for strip in console.screen._compositor.render_strips():
+        yield from strip
+
+
+def unreadable(console: Console) -> set[str]:
+    """Texts that are gone on a terminal of sixteen colours."""
+    found = set()
+    for text, style, control in segments(console):
+        letters = text.strip(f" \u00a0{DRAWN}")
+        if control or style is None or not letters:
+            continue
+        ink = (style.color or Color.default()).downgrade(ColorSystem.STANDARD)
+        ground = (style.bgcolor or Color.default()).downgrade(ColorSystem.STANDARD)
+        if ink == ground and not ink.is_default:
+            found.add(f"{letters} ({style.color} on {style.bgcolor})")
+    return found
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("state", ["failure", "disconnected"])
+async def test_no_text_has_the_colour_of_its_background(state: str, theme: str) -> None:
+    console = console_in(state, theme=theme)
+    gone: dict[str, set[str]] = {}
+    async with shown(console, size=(120, 40)) as pilot:
+        if state == "disconnected":
+            await disconnect(console, pilot)
+        for name, place in visits(state):
+            await visit(console, pilot, place)
+            if texts := unreadable(console):
+                gone[name] = texts
+    assert gone == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("dialog", DIALOGS)
+async def test_dialogs_neither(dialog: str, theme: str) -> None:
+    tab, pressed = DIALOGS[dialog]
+    console = console_in("normal", theme=theme)
+    async with shown(console, size=(100, 30)) as pilot:
+        await visit(console, pilot, Place(view=tab))
+        await pilot.press(*pressed)
+        await settle(console, pilot)
+        assert unreadable(console) == set()
+
+
+@pytest.mark.asyncio
+async def test_a_text_in_its_ground_is_found() -> None:
+    console = console_in("normal", theme="16")
+    async with shown(console) as pilot:
+        await visit(console, pilot, Place(view="models"))
+        assert unreadable(console) == set()
+        console.main.header.styles.color = console.main.header.styles.background = "red"
+        await settle(console, pilot)
+        assert unreadable(console)

@@ -1,0 +1,106 @@
+"""Text from outside leaves as one harmless line, measured as it will be drawn."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from console.figures import age, clock, count, millis, pair, plural, short_age, size, spark, spark_rows
+from console.signs import ASCII, UNICODE, use_signs
+from console.state.filter import parse_filter
+from console.text import clip, content, fit, head, plain, width
+from console.widgets.lines import wrap
+
+
+@settings(max_examples=150)
+@given(st.text(max_size=60), st.integers(0, 30))
+def test_fit_takes_exactly_its_columns_and_nothing_controls_the_terminal(text: str, columns: int) -> None:
+    shown = fit(plain(text), columns)
+    assert cell_len(shown) == columns
+    assert all(char >= " " and not 0x7F <= ord(char) < 0xA0 for char in shown)
+    assert not set(shown) & set("\u202e\u2066\u200b\u200d")
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=120), st.integers(1, 30))
+def test_wrapping_loses_nothing_and_fits(text: str, columns: int) -> None:
+    rows = wrap([(text, "")], max(2, columns))
+    assert "".join(part for row in rows for part, _ in row) == plain(text)
+    assert all(sum(cell_len(part) for part, _ in row) <= max(2, columns) for row in rows)
+
+
+def test_markup_is_text() -> None:
+    assert content("[@click=app.quit]x[/]").plain == "[@click=app.quit]x[/]"
+    assert content("node[/]").spans == []
+
+
+def test_long_wide_and_stacked_text_is_cut_where_it_should_be() -> None:
+    assert clip("漢字漢字", 5) == "漢字…"
+    assert width("漢字") == 4
+    assert head("漢字", 3) == "漢"
+    assert plain("a" + "\u0301" * 40) == "a" + "\u0301" * 2
+    assert len(plain("x" * 1_000_000)) < 3000
+    assert clip("abc", 0) == ""
+
+
+def test_ascii_terminals_get_ascii() -> None:
+    use_signs(ASCII)
+    try:
+        assert plain("2 × h100… naïve 漢") == "2 x h100... na\\xefve \\u6f22"
+        assert clip("abcdef", 4) == "abc~"
+    finally:
+        use_signs(UNICODE)
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (size(188_000_000_000), "188 GB"),
+        (size(1_234_000_000), "1.23 GB"),
+        (size(12), "12 B"),
+        (size(None), "–"),
+        (pair(61e9, 188e9), "61/188 GB"),
+        (pair(None, 188e9), "–"),
+        (count(412.0), "412"),
+        (count(0.42), "0.4"),
+        (count(28_400.0), "28.4k"),
+        (millis(180.4), "180 ms"),
+        (millis(2_400.0), "2.4 s"),
+        (age(43), "43 s"),
+        (age(5 * 3600 + 12 * 60), "5 h 12 min"),
+        (age(-3), "0 s"),
+        (short_age(7_300), "2h"),
+        (clock(43), "0:43"),
+        (plural(1, "replica"), "1 replica"),
+        (plural(3, "replica"), "3 replicas"),
+    ],
+)
+def test_figures_read_as_people_read_them(said: str, wanted: str) -> None:
+    assert said == wanted
+
+
+def test_bars_are_as_wide_as_asked_and_show_what_is_not_zero() -> None:
+    assert spark([0.0, 1.0, 8.0], 5) == "  ▁▁█"
+    assert spark([float("nan"), 4.0], 2) == " █"
+    assert [len(row) for row in spark_rows([1.0, 2.0], 6, 2)] == [6, 6]
+    assert spark([], 3) == "   "
+    assert spark([50.0], 1, top=100.0) == "▄"
+
+
+@pytest.mark.parametrize(
+    ("filter_", "shown"),
+    [
+        ("", True),
+        ("gpu", True),
+        ("gpu !failed", False),
+        ("state:fail", True),
+        ("!state:fail", False),
+        ("state:ready", False),
+        ("org/m:8b", True),
+        ("nothing", False),
+        ("GPU07 Failed", True),
+        ("!", True),
+    ],
+)
+def test_filters(filter_: str, shown: bool) -> None:
+    assert parse_filter(filter_).matches("gpu07 failed org/m:8b", {"state": "failed"}) is shown
