@@ -132,7 +132,7 @@ def work_percent(card: CardFigures) -> float | None:
     """How much of the chip works: multiprocessors active where that is read, else power against its limit."""
     if card.sm_active_percent is not None:
         return _rounded(card.sm_active_percent)
-    if card.power_w is None or not card.power_limit_w:
+    if not card.power_w or not card.power_limit_w:
         return None
     return _rounded(min(100.0, 100.0 * card.power_w / card.power_limit_w))
 

@@ -58,6 +58,7 @@ def test_figures_follow_the_nodes_cards_and_say_nothing_of_what_is_not_reported(
         (CardFigures(power_w=350, power_limit_w=700), 50.0),
         (CardFigures(power_w=900, power_limit_w=700), 100.0),
         (CardFigures(power_w=350), None),
+        (CardFigures(power_w=0, power_limit_w=700), None),
         (CardFigures(utilization_percent=99), None),
     ],
 )
