@@ -28,6 +28,14 @@ def _answers(cluster: DemoCluster) -> bool:
     return post(cluster, "/v1/chat/completions", chat_body("sim", tokens=2)).status == 200
 
 
+def _quietly_answers(cluster: DemoCluster) -> bool:
+    """The same while nothing may listen."""
+    try:
+        return _answers(cluster)
+    except OSError:
+        return False
+
+
 def _pid_of(cluster: DemoCluster, name: str) -> int:
     """Pid of the demo's child `server` or `agent`."""
 
@@ -122,6 +130,30 @@ def test_a_killed_engine_is_back_by_itself(sim_cluster: DemoCluster) -> None:
     assert back.pid != replica.pid
     assert back.id == replica.id
     assert back.restarts == replica.restarts + 1
+
+
+def test_an_engine_told_to_end_is_back_by_itself(sim_cluster: DemoCluster) -> None:
+    replica = sim_cluster.replica()
+    os.kill(replica.pid, signal.SIGTERM)
+    wait_for("the engine ended", lambda: not psutil.pid_exists(replica.pid))
+    assert wait_for("another engine answers", lambda: _answers(sim_cluster))
+    assert sim_cluster.replica().pid != replica.pid
+
+
+def test_a_server_told_to_end_is_back_with_everything_it_knew(sim_cluster: DemoCluster) -> None:
+    """A clean stop ends its routers too; the demo starts it again, and no engine is touched."""
+    before = sim_cluster.status()
+    engine = sim_cluster.replica().pid
+    os.kill(before.servers[0].pid, signal.SIGTERM)
+
+    def back() -> bool:
+        status = sim_cluster.quiet_status()
+        return status is not None and status.servers[0].pid != before.servers[0].pid
+
+    wait_for("another server", back)
+    assert wait_for("the model answers", lambda: _quietly_answers(sim_cluster))
+    assert sim_cluster.replica().pid == engine
+    assert [m.name for m in sim_cluster.status().models] == [m.name for m in before.models]
 
 
 def test_an_engine_killed_under_a_stream_ends_it_with_an_error_and_done(sim_cluster: DemoCluster) -> None:
