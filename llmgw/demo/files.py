@@ -32,6 +32,7 @@ class DemoFiles:
         self.server_config = data / "server.yaml"
         self.agent_config = data / "agent.yaml"
         self.key = data / "demo.key"
+        self.fleet = data / "fleet"
         self.lock = data / "demo.lock"
         self.ports = data / "run" / "ports.json"
         self.children_log = data / "log"

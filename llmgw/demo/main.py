@@ -1,6 +1,9 @@
 """`llmgw demo`: a cluster of one on embedded parts, under one supervisor. When it ends, nothing of it is left running.
 
-The process tree, from the outside in: signals; the server; this machine's agent; the steps that lead to READY.
+On a terminal the supervisor runs behind the console (`front`).
+
+The process tree, from the outside in: signals; the server; the simulated fleet, if there is one; this machine's agent;
+the steps that lead to READY; the fleet's visitors.
 """
 
 import argparse
@@ -14,9 +17,11 @@ from pathlib import Path
 import trio
 
 from llmgw.api.problems import ClientError, Unreachable
-from llmgw.demo import steps
+from llmgw.core.errors import InvalidInput
+from llmgw.demo import fleet, front, steps, visitors
 from llmgw.demo.children import Child, ChildFailed, command
 from llmgw.demo.files import HOST, DemoFiles, node_name, port_is_free
+from llmgw.demo.fleet import FleetSize
 from llmgw.demo.steps import DemoError
 
 DEFAULT_DATA = Path("~/.local/share/llmgw/demo")
@@ -32,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="client API (default: %(default)s)")
     parser.add_argument("--admin-port", type=int, default=9090, help="admin API (default: %(default)s)")
     parser.add_argument("--no-console", action="store_true", help="print READY and stay in the foreground")
+    parser.add_argument("--fleet", metavar="NODESxCARDS", help="add simulated nodes, as in 12x8; kept for later starts")
+    parser.add_argument("--no-visitors", action="store_true", help="nobody asks the simulated models anything")
     parser.add_argument("--model", choices=sorted(steps.SERVES), default="smollm2", help="default: %(default)s")
 
 
@@ -41,6 +48,14 @@ def run(args: argparse.Namespace) -> int:
         if not 1 <= port <= 65535:
             print(f"llmgw demo: {name}: {port} is not a port: 1 to 65535", file=sys.stderr)
             return 2
+    if args.port == args.admin_port:
+        print(f"llmgw demo: --port and --admin-port are both {args.port}; they need two ports", file=sys.stderr)
+        return 2
+    try:
+        asked = fleet.size_from(args.fleet) if args.fleet else None
+    except InvalidInput as error:
+        print(f"llmgw demo: {error.message}", file=sys.stderr)
+        return 2
     files = DemoFiles(args.data.expanduser().absolute())
     try:
         files.prepare()
@@ -48,10 +63,14 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"llmgw demo: {files.data}: {error.strerror}; name another place with --data", file=sys.stderr)
         return 1
+    if front.wanted(args):
+        if lock is not None:
+            os.close(lock)
+        return front.run(files, args, runs=lock is None)
     if lock is None:
         return _attach(files, args)
     try:
-        return trio.run(_demo, files, args)
+        return trio.run(_demo, files, args, fleet.resolve_size(files, asked))
     finally:
         files.lock.unlink(missing_ok=True)
         os.close(lock)
@@ -100,7 +119,7 @@ def _running(files: DemoFiles) -> tuple[int, str] | None:
     return (routers[0].port, key) if routers and key else None
 
 
-async def _demo(files: DemoFiles, args: argparse.Namespace) -> int:
+async def _demo(files: DemoFiles, args: argparse.Namespace, size: FleetSize | None) -> int:
     say = _narrator()
     node = node_name()
     for option, port in (("--port", args.port), ("--admin-port", args.admin_port)):
@@ -110,11 +129,15 @@ async def _demo(files: DemoFiles, args: argparse.Namespace) -> int:
     files.write_configs(port=args.port, admin_port=args.admin_port, ports=files.choose_ports(), node=node)
     server = Child("server", command("server", "-c", str(files.server_config)), files.children_log / "server.out")
     agent = Child("agent", command("agent", "-c", str(files.agent_config)), files.children_log / "agent.out")
+    others = [agent]
     code = 0
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, nursery.cancel_scope)
             await nursery.start(_supervised, nursery, server)
+            if size is not None:
+                # Before anything else: a cluster that misses most of its nodes places nothing.
+                others.append(await _start_fleet(nursery, files, size))
             joined = files.agent.certificate.exists()
             if joined:
                 await nursery.start(_supervised, nursery, agent)
@@ -123,15 +146,39 @@ async def _demo(files: DemoFiles, args: argparse.Namespace) -> int:
                 await trio.to_thread.run_sync(steps.join_node, files, node)
                 await nursery.start(_supervised, nursery, agent)
             await _bring_up(files, args, say)
+            if size is not None:
+                nursery.start_soon(_bring_up_fleet, files, args, size)
     except* (DemoError, ChildFailed, ClientError) as group:
         say(str(_first(group)))
         code = 1
     finally:
         with trio.CancelScope(shield=True):
             say("stopping: agent and engines, then routers, server and database")
-            await agent.stop()
+            async with trio.open_nursery() as nursery:
+                for child in others:
+                    nursery.start_soon(child.stop)
             await server.stop()
     return code
+
+
+async def _start_fleet(nursery: trio.Nursery, files: DemoFiles, size: FleetSize) -> Child:
+    """The simulated fleet, which waits for the server and joins its nodes by itself."""
+    fleet.keep_size(files, size)
+    child = Child("fleet", fleet.fleet_command(files, size), files.children_log / "fleet.out")
+    await nursery.start(_supervised, nursery, child)
+    return child
+
+
+async def _bring_up_fleet(files: DemoFiles, args: argparse.Namespace, size: FleetSize) -> None:
+    """The fleet's models into the catalog, and visitors that ask them."""
+    models = fleet.models(size)
+    await _retrying(steps.ensure_fleet_models, files, models)
+    if not args.no_visitors:
+        key = await _retrying(steps.visitors_key, files, visitors.KEY_NAME)
+        assert isinstance(key, str)
+        served = [model.name for model in models if model is not fleet.UNPLACED]
+        if served:
+            await visitors.run(args.port, key, served)
 
 
 async def _supervised(

@@ -3,7 +3,7 @@
 import http.client
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ from llmgw.api.client import AdminClient
 from llmgw.api.problems import ClientError
 from llmgw.api.targets import ServerTarget
 from llmgw.api.types import JoinTokenCreate, KeyCreate, ModelInfo, ServeRequest
+from llmgw.core.catalog import Model
 from llmgw.demo.children import command, last_line
 from llmgw.demo.files import HOST, DemoFiles
 
@@ -67,6 +68,25 @@ def ensure_model(files: DemoFiles, model: str) -> None:
         api.serve(wanted)
     elif entry.spec.stopped:
         api.start(entry.name)
+
+
+def ensure_fleet_models(files: DemoFiles, models: Sequence[Model]) -> None:
+    """Put the fleet's models in the catalog; what the operator made of them since is left as it is."""
+    api = client(files)
+    known = {model.name for model in api.models()}
+    for model in models:
+        if model.name not in known:
+            api.add(model)
+
+
+def visitors_key(files: DemoFiles, name: str) -> str:
+    """A fresh key for the simulated visitors; the one of an earlier start is revoked, since nobody kept it."""
+    api = client(files)
+    made = api.keys()
+    for key in made:
+        if key.name == name and key.revoked is None:
+            api.revoke_key(key.id)
+    return api.create_key(KeyCreate(name=name)).key
 
 
 def find_model(files: DemoFiles, model: str) -> ModelInfo | None:
