@@ -10,9 +10,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar
 
+from rich.console import RenderableType
+from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
 
 from console import themes
 from console.actions.handlers import HANDLERS, Handler
@@ -21,6 +25,7 @@ from console.client.api import Admin
 from console.client.feed import Feed
 from console.client.past import fetch_past
 from console.contexts import Contexts
+from console.frugal import FrugalUpdate
 from console.performing import perform, run_line
 from console.places import Place, Subject
 from console.screens.dialog import Question
@@ -33,6 +38,8 @@ from llmgw.api.targets import ServerTarget
 
 FRAME_S = 0.1
 """Shortest time between two updates of the screen; the server sends no more often either."""
+FIGURES_S = 1.0
+"""Time between two updates when nothing but figures change: nobody reads ten a second, and a slow line carries few."""
 TICK_S = 1.0
 """How often ages and the clock are read again."""
 TOAST_S = 6.0
@@ -97,7 +104,8 @@ class Console(App[Ending]):
         self._demo = demo
         self._held_read_only = read_only
         self._chosen_read_only: bool | None = True if read_only else None
-        self._frame_due = False
+        self._frame_timer: Timer | None = None
+        self._frame_wait_s = FRAME_S
         self._past_due = False
         for known in themes.THEMES:
             self.register_theme(known)
@@ -143,12 +151,14 @@ class Console(App[Ending]):
     # -- from the feed to the screen
 
     def _woken(self) -> None:
-        if not self._frame_due:
-            self._frame_due = True
-            self.set_timer(FRAME_S, self._frame)
+        wait_s = FRAME_S if self.store.pressing else FIGURES_S
+        if self._frame_timer is None or wait_s < self._frame_wait_s:
+            if self._frame_timer is not None:
+                self._frame_timer.stop()
+            self._frame_timer, self._frame_wait_s = self.set_timer(wait_s, self._frame), wait_s
 
     def _frame(self) -> None:
-        self._frame_due = False
+        self._frame_timer = None
         update = self.store.take()
         if update is not None:
             self.post_message(self.Changed(update))
@@ -160,6 +170,12 @@ class Console(App[Ending]):
         if self._past_due and event.update.state.heard:
             self._past_due = False
             self.run_worker(fetch_past(self.admin, self.store), group="past", exclusive=True)
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        """Write to the terminal what changed, and no more."""
+        if type(renderable) is ChopsUpdate:
+            renderable = FrugalUpdate(renderable.chops, renderable.spans, renderable.chop_ends)
+        super()._display(screen, renderable)
 
     def _tick(self) -> None:
         self.main.tick(self.seen())

@@ -66,11 +66,16 @@ def explanation_lines(answer: Explanation) -> list[Line]:
     if answer.need_bytes:
         lines.append([("needs       ", "dim"), (size(answer.need_bytes), "strong"), (f"  {answer.need_detail}", "dim")])
     lines.append([])
-    for verdict in sorted(answer.verdicts, key=lambda v: (not v.fits, v.missing_bytes, v.node)):
+    for verdict in sorted(answer.verdicts, key=_nearest_first):
         lines += _verdict_lines(verdict)
     if not answer.verdicts:
         lines.append([("no node was looked at", "dim")])
     return lines
+
+
+def _nearest_first(verdict: NodeVerdict) -> tuple[bool, bool, int, str]:
+    # A node that is refused for another reason than room is not near, though no byte is missing there.
+    return (not verdict.fits, not verdict.missing_bytes, verdict.missing_bytes, verdict.node)
 
 
 def _verdict_lines(verdict: NodeVerdict) -> list[Line]:

@@ -65,7 +65,7 @@ def idle_cell(holding: IdleHolding, seen: Seen) -> Cell:
 
 def _cards(holding: IdleHolding) -> str:
     places = ",".join(str(place) for place in holding.places)
-    return f"{places} of {holding.of}" if len(holding.places) < holding.of else places
+    return f"{places} ({len(holding.places)} of {holding.of})" if len(holding.places) < holding.of else places
 
 
 IDLE: TableSpec[IdleHolding] = TableSpec(

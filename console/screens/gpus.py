@@ -3,6 +3,7 @@
 What fits is shown: on a wide screen everything, on a small one the map and one pane below it, turned over by `v`.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -49,6 +50,8 @@ ABREAST_FROM = 220
 """Columns from which the tables stand side by side."""
 PLOT_FROM = 34
 """Rows from which there is a chart."""
+LIST_S = 3.0
+"""Time between two counts of the tables: rates that change faster cannot be read, and every row is sent."""
 LEAST_TABLE_ROWS = 5
 """A table under the map may have so many, and more on a higher screen."""
 _MEANING = {
@@ -81,6 +84,7 @@ class Gpus(View):
         self._side = Vertical(id="gpus-side")
         self._plot: CardPlot | None = None
         self._told_group: GroupLine | None = None
+        self._listed_at = -math.inf
         self._idle_rows: dict[str, IdleHolding] = {}
         self._model_rows: dict[str, Efficiency] = {}
 
@@ -125,12 +129,14 @@ class Gpus(View):
         self.map.tick(seen)
         self._say_title(seen.state)
         self._show_card(seen, None)
-        self._list(seen)
+        if seen.now - self._listed_at >= LIST_S:
+            self._list(seen)
 
     def _list(self, seen: Seen) -> None:
         state = seen.state
         if not state.heard or not self.is_mounted:
             return
+        self._listed_at = seen.now
         idle, models = self._holdings.idle(state), self._holdings.efficiency(state)
         for table, rows, before in ((self.idle, idle, self._idle_rows), (self.models, models, self._model_rows)):
             changed = {key for key in rows.keys() | before.keys() if rows.get(key) != before.get(key)}

@@ -121,7 +121,7 @@ class MainScreen(Screen[None]):
                 context=console.context,
                 state=console.store.state,
                 link=console.store.link,
-                read_only=console.read_only,
+                read_only=console.read_only and console.store.state.heard,
                 now=console.clock(),
             )
         )

@@ -1,8 +1,8 @@
 """The console with a stopwatch in it: `python -m tests.bench.console_child SOCKET OUT VIEW`, on a terminal.
 
-It is the product's own console and driver. What is timed is the work of a frame: messages taken in since the frame
-before, the views told of them, and the paint that follows, with the bytes handed to the terminal. Ends with SIGTERM,
-and then writes what it measured to OUT.
+It is the product's own console and driver. A frame is the views told of what changed, and the paint that follows with
+the bytes handed to the terminal; taking in a message is timed by itself. The first seconds, when everything is new, do
+not count. Ends with SIGTERM, and then writes what it measured to OUT.
 """
 
 import sys
@@ -20,6 +20,8 @@ from llmgw.api.targets import ServerTarget
 from llmgw.api.watch import Message
 
 MAX_FRAMES = 100_000
+SETTLE_S = 5.0
+"""What does not count."""
 
 
 class Stopwatch(msgspec.Struct):
@@ -30,20 +32,20 @@ class Stopwatch(msgspec.Struct):
     frames_cpu_ms: list[float] = []
     """CPU of the console's own thread: what others on the machine do does not count."""
     ticks_cpu_ms: list[float] = []
+    messages_cpu_ms: list[float] = []
 
 
 class TimedStore(Store):
-    """Adds what taking in a message takes to the frame that will show it."""
+    """Writes down what taking in a message takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[float], None]) -> None:
         super().__init__()
-        self.wall = self.cpu = 0.0
+        self._note = note
 
     def receive(self, message: Message, *, at: float) -> None:
-        wall, cpu = time.perf_counter(), time.thread_time()
+        cpu = time.thread_time()
         super().receive(message, at=at)
-        self.wall += time.perf_counter() - wall
-        self.cpu += time.thread_time() - cpu
+        self._note((time.thread_time() - cpu) * 1000)
 
 
 class TimedConsole(Console):
@@ -53,10 +55,12 @@ class TimedConsole(Console):
 
     def __init__(self, target: ServerTarget, view: str) -> None:
         self.stopwatch = Stopwatch()
-        self.timed = TimedStore()
+        self._began = time.monotonic()
         self._wall = self._cpu = 0.0
         self._told = False
-        super().__init__(target, start=view, store=self.timed)
+        super().__init__(
+            target, start=view, store=TimedStore(lambda ms: self._note(self.stopwatch.messages_cpu_ms, ms))
+        )
         paint = self.main._on_timer_update
         setattr(self.main, "_on_timer_update", lambda: self._painted(paint))  # noqa: B010 - Textual's own hook
 
@@ -70,20 +74,21 @@ class TimedConsole(Console):
     def _painted(self, paint: Callable[[], None]) -> None:
         wall, cpu = time.perf_counter(), time.thread_time()
         paint()
-        if not self._told or len(self.stopwatch.frames_ms) >= MAX_FRAMES:
+        if not self._told:
             return
         self._told = False
-        wall_s = time.perf_counter() - wall + self._wall + self.timed.wall
-        cpu_s = time.thread_time() - cpu + self._cpu + self.timed.cpu
-        self.stopwatch.frames_ms.append(wall_s * 1000)
-        self.stopwatch.frames_cpu_ms.append(cpu_s * 1000)
-        self._wall = self._cpu = self.timed.wall = self.timed.cpu = 0.0
+        self._note(self.stopwatch.frames_ms, (time.perf_counter() - wall + self._wall) * 1000)
+        self._note(self.stopwatch.frames_cpu_ms, (time.thread_time() - cpu + self._cpu) * 1000)
+        self._wall = self._cpu = 0.0
 
     def _tick(self) -> None:
         cpu = time.thread_time()
         super()._tick()
-        if len(self.stopwatch.ticks_cpu_ms) < MAX_FRAMES:
-            self.stopwatch.ticks_cpu_ms.append((time.thread_time() - cpu) * 1000)
+        self._note(self.stopwatch.ticks_cpu_ms, (time.thread_time() - cpu) * 1000)
+
+    def _note(self, values: list[float], ms: float) -> None:
+        if time.monotonic() - self._began > SETTLE_S and len(values) < MAX_FRAMES:
+            values.append(ms)
 
 
 def main(path: Path, out: Path, view: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.bench.load import LAST_CHUNK, LoadPlan, check_stream, percentiles, ru
 from tests.bench.native import compile_engine, engine
 from tests.bench.proc import cpu_ms, memory
 from tests.bench.report import spread, table
+from tests.bench.terminal import Silent, on_terminal
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler (apt install gcc libc6-dev)")
 
@@ -93,3 +95,13 @@ def test_figures_are_laid_out() -> None:
     assert spread([1.0, 3.0, 2.0], 1) == "2.0 (1.0–3.0)"
     assert table([["a", "b"], ["long", "c"]]) == "a     b\nlong  c"
     assert cpu_ms([os.getpid()]) > 0
+
+
+def test_a_terminal_is_read_and_typed_into() -> None:
+    with on_terminal([sys.executable, "-c", "print(input()[::-1]); input()"], columns=40, rows=5) as terminal:
+        after = terminal.press("abc\n")
+        assert terminal.wait_for(b"cba", after=after, within_s=10) >= terminal.began
+        assert terminal.total >= len("abc\r\ncba\r\n")
+        with pytest.raises(Silent):
+            terminal.wait_for(b"cba", after=terminal.total, within_s=0.1)
+    assert terminal.process.returncode is not None

@@ -111,6 +111,7 @@ class Hall:
         self.catalog = Catalog(self.touched.catalog)
         self.traffic = TrafficMeter(known=self.catalog.holds)
         self.open = OpenRequests()
+        self.levels: dict[tuple[str, str, str], float] = {}
         self.names = [f"gpu{number:04d}" for number in range(nodes)]
         self.cards = {name: tuple(a_card(i, node=name) for i in range(cards)) for name in self.names}
         self.catalog.replace([a_stored_model(number) for number in range(MODELS)])
@@ -169,15 +170,21 @@ class Hall:
         return found
 
     def sense(self, name: str) -> None:
-        """New readings of every card of the node."""
-        draw = self.random.random
+        """New readings of every card of the node: each moves a little from where it was."""
+
+        def draw(what: str, card: str = "") -> float:
+            before = self.levels.get((name, card, what), self.random.random())
+            level = min(1.0, max(0.0, before + 0.1 * (self.random.random() - 0.5)))
+            self.levels[name, card, what] = level
+            return level
+
         cards = {
             card.uuid: CardFigures(
-                memory_used_bytes=70 * GB + int(draw() * GB),
-                utilization_percent=round(100 * draw()),
-                sm_active_percent=100 * draw(),
-                temperature_c=round(40 + 40 * draw()),
-                power_w=150 + 500 * draw(),
+                memory_used_bytes=70 * GB + int(draw("memory", card.uuid) * GB),
+                utilization_percent=round(100 * draw("busy", card.uuid)),
+                sm_active_percent=100 * draw("work", card.uuid),
+                temperature_c=round(40 + 40 * draw("heat", card.uuid)),
+                power_w=150 + 500 * draw("power", card.uuid),
                 power_limit_w=700.0,
             )
             for card in self.cards[name]
@@ -186,9 +193,9 @@ class Hall:
         self.inventory.sensed(
             name,
             NodeFigures(
-                cpu_percent=100 * draw(),
-                load_1m=50 * draw(),
-                memory_available_bytes=int(1500 * GB * draw()),
+                cpu_percent=100 * draw("cpu"),
+                load_1m=50 * draw("load"),
+                memory_available_bytes=int(1500 * GB * draw("free")),
                 disk_free_bytes=7000 * GB,
                 cards=cards,
             ),

@@ -76,8 +76,8 @@ class StillAdmin(Admin):
         return showcase.explanation()
 
     def explain_serve(self, request: ServeRequest) -> Explanation:
-        """Nowhere either."""
-        return showcase.explanation()
+        """On two nodes."""
+        return showcase.fitting(request.name or "glm-5.3")
 
     @contextlib.asynccontextmanager
     async def logs(self, target: str, *, tail: int, follow: bool) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -117,7 +117,8 @@ def console_in(state: str, *, theme: str = "dark", ascii_only: bool = False) -> 
 
 def visits(state: str) -> Iterator[tuple[str, Place]]:
     """Names and places of what there is to see in `state`: pages need something to be about."""
-    for name in TABS:
+    # The tab of models last: pages stand under the tab they were opened from.
+    for name in (*(tab for tab in TABS if tab != "models"), "models"):
         yield name, Place(view=name)
     if state in ("normal", "failure", "disconnected"):
         yield from PAGES.items()

@@ -450,6 +450,31 @@ def explanation() -> Explanation:
     )
 
 
+def fitting(name: str) -> Explanation:
+    """Where a model that is asked about before it is served would go."""
+    need = 58 * GB
+
+    def refused(node: str, rule: str, message: str, missing: int = 0) -> NodeVerdict:
+        return NodeVerdict(node=node, profile="main", fits=False, rule=rule, missing_bytes=missing, message=message)
+
+    return Explanation(
+        model=name,
+        dry_run=True,
+        would_place="gpu04",
+        message=f"{name} goes to gpu04",
+        need_bytes=need,
+        need_detail="weights 38 GB + KV 18 GB (4 × 32,768 tokens) + engine 2 GB",
+        verdicts=(
+            NodeVerdict(node="gpu04", profile="main", fits=True, message="fits: 58 GB on card 6"),
+            NodeVerdict(node="gpu03", profile="main", fits=True, message="fits: 58 GB on card 6"),
+            refused("gpu01", "memory", "all 8 cards are held by llama-3.3-70b", 38 * GB),
+            refused("gpu09", "memory", "l40s-48g has 48 GB a card", 10 * GB),
+            refused("gpu11", "cordoned", "cordoned by token:ops"),
+            refused("gpu12", "link", "silent for 38 s"),
+        ),
+    )
+
+
 LOG = tuple(
     line.encode()
     for line in (

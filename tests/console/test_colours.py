@@ -9,15 +9,16 @@ from rich.segment import Segment
 from console.app import Console
 from console.places import Place
 from tests.console.harness import shown
-from tests.console.scenes import DIALOGS, console_in, disconnect, settle, visit, visits
+from tests.console.scenes import DIALOGS, TABS, console_in, disconnect, settle, visit, visits
 
 DRAWN = "─│╭╮╰╯┌┐└┘├┤▁▂▃▄▅▆▇█░▌▐╌"
 """Lines, bars and blocks: a line that cannot be seen hides nothing."""
 THEMES = ("16", "dark", "light")
 
 
-def segments(console: Console) -> Iterator[Segment]:
-    for strip in console.screen._compositor.render_strips():
+def segments(console: Console, *, body: bool = False) -> Iterator[Segment]:
+    strips = console.screen._compositor.render_strips()
+    for strip in strips[3:-1] if body else strips:
         yield from strip
 
 
@@ -73,3 +74,24 @@ async def test_a_text_in_its_ground_is_found() -> None:
         console.main.header.styles.color = console.main.header.styles.background = "red"
         await settle(console, pilot)
         assert unreadable(console)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("theme", THEMES)
+async def test_what_is_old_is_dimmed_in_every_view(theme: str) -> None:
+    console = console_in("normal", theme=theme)
+    bright: dict[str, list[Segment]] = {}
+    async with shown(console, size=(120, 40)) as pilot:
+        for name in TABS:
+            await visit(console, pilot, Place(view=name))
+            bright[name] = list(segments(console, body=True))
+        await disconnect(console, pilot)
+        undimmed = []
+        for name in TABS:
+            await visit(console, pilot, Place(view=name))
+            before = {text: style for text, style, _ in bright[name] if text.strip().isalnum()}
+            old = [(before[text], style) for text, style, _ in segments(console, body=True) if text in before]
+            # The frames and their titles stay as they are.
+            if sum(a == b for a, b in old) >= len(old) / 2:
+                undimmed.append(name)
+    assert undimmed == []
