@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpclib.client
+import grpclib.utils
 import trio_asyncio
 from grpclib.const import Cardinality, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -21,6 +22,9 @@ from llmgw.core.errors import LlmgwError
 from llmgw.core.identity import Role, peer_identity
 from llmgw.core.wire_limits import MAX_FRAME_BYTES, M, decode, read_frame
 from llmgw.wire.llmgw.v1 import AgentMessage, EnrollRequest, EnrollResponse, ServerMessage
+
+# grpclib keeps the `current_task` it finds at import; from Python 3.12 on only the one of trio-asyncio knows its loop.
+grpclib.utils._current_task = asyncio.current_task
 
 CONNECT_S = 10.0
 """Address look-up, TCP and TLS together, at most."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import grpclib.server
+import grpclib.utils
 import trio
 import trio_asyncio
 from grpclib.const import Cardinality, Handler, Status
@@ -35,6 +36,9 @@ from llmgw.wire.llmgw.v1 import (
     ServerMessage,
     Welcome,
 )
+
+# grpclib keeps the `current_task` it finds at import; from Python 3.12 on only the one of trio-asyncio knows its loop.
+grpclib.utils._current_task = asyncio.current_task
 
 log = logging.getLogger("llmgw.agents")
 
