@@ -21,8 +21,10 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup
 	$(BIN)/llmgw demo
 
+# The console's tests draw screens all the time and share nothing, so they run on every core; the others share clusters.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/console
+	$(BIN)/python -m pytest --ignore tests/console
 
 format: setup
 	$(BIN)/ruff format .
