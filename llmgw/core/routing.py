@@ -6,12 +6,24 @@ from the cluster secret (`llmgw.core.secrets`).
 
 import msgspec
 
+from llmgw.core.limits import Budget, Limits, ScopeRecord, Spending
+from llmgw.core.prices import Prices
+
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 """A longer frame ends the connection. A frame is a 4-byte big-endian length and that many bytes of msgpack."""
 
 
+class RoutedExternal(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to be let in at an endpoint outside the cluster. Files are read by the router: no key travels."""
+
+    keys_file: str = ""
+    """Provider's keys, one a line, which take turns; empty sends none."""
+    ca_file: str = ""
+    """Authorities to trust instead of the system's, in PEM."""
+
+
 class RoutedReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """A Ready replica requests may go to."""
+    """A Ready replica requests may go to, or an endpoint outside the cluster, which is treated as one."""
 
     id: str
     model: str
@@ -22,6 +34,8 @@ class RoutedReplica(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     upstream_model: str = ""
     """Name the engine answers to; empty is the model's own."""
+    external: RoutedExternal | None = None
+    """Set for an endpoint outside the cluster: `endpoint` is then its base URL, `https://host/v1` for instance."""
 
 
 class RoutedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +47,8 @@ class RoutedModel(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int = 0
     created: int = 0
     """Unix seconds when it entered the catalog."""
+    prices: Prices | None = None
+    """None costs nothing."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +70,12 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None = None
     """Names it may use; none is all."""
     revoked: bool = False
+    team: str = ""
+    """The team it belongs to, if any; the team's own record is in `ScopeTable`."""
+    limits: Limits = Limits()
+    budgets: tuple[Budget, ...] = ()
+    spent: Spending = Spending()
+    """As the store had it when the key was looked up."""
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +95,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
     estimated: bool = False
     """Tokens were counted by the router because the engine gave no usage."""
+    cost_micros: int = 0
+    """At the prices in force when it ended."""
     first_token_ms: float | None = None
     duration_ms: float = 0.0
     attempts: int = 1
@@ -132,6 +156,12 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, tag="routing"):
     timeouts: Timeouts = Timeouts()
 
 
+class ScopeTable(msgspec.Struct, frozen=True, kw_only=True, tag="scopes"):
+    """Every team and tenant. Sent whole whenever it changed, and first on every connection, before any `KeyAnswer`."""
+
+    scopes: tuple[ScopeRecord, ...] = ()
+
+
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="key"):
     """Answer to `KeyAsk`: a record, nobody's key (`record` none), or `error` (the store is away: never cached)."""
 
@@ -158,4 +188,4 @@ class DrainRouter(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     deadline_s: float
 
 
-ControlMessage = Routing | KeyAnswer | KeyChanged | UsageStored | DrainRouter
+ControlMessage = Routing | ScopeTable | KeyAnswer | KeyChanged | UsageStored | DrainRouter
