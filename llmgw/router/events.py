@@ -6,11 +6,11 @@ Framing follows the HTML standard's section on server-sent events: lines end in 
 """
 
 import re
-from dataclasses import dataclass
 
 import msgspec
 
-from llmgw.router.limits import MAX_COUNT, MAX_EVENT_BYTES
+from llmgw.router.limits import MAX_EVENT_BYTES
+from llmgw.router.token_usage import Usage, usage_from
 
 _BOUNDARY = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -27,40 +27,25 @@ PLAIN_HELD_BYTES = 4096
 """A longer incomplete event is never copied to be looked at again, however small the reads."""
 
 
-@dataclass(slots=True)
-class Usage:
-    """Tokens as the engine counted them, bounded."""
-
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-
-
-def usage_from(document: object) -> Usage | None:
-    """The `usage` object of an OpenAI document, figures held to 0..MAX_COUNT; none when there is none."""
-    if not isinstance(document, dict):
-        return None
-    details = document.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    prompt = _count(document.get("prompt_tokens"))
-    return Usage(prompt, min(_count(cached), prompt), _count(document.get("completion_tokens")))
-
-
-def _count(value: object) -> int:
-    if type(value) is int:
-        return min(max(value, 0), MAX_COUNT)
-    if type(value) is float and value == value:
-        return int(min(max(value, 0.0), MAX_COUNT))
-    return 0
-
-
 class EventStream:
     """Passes one engine's events on, counts them, and reads the usage among them.
 
     Most reads are whole events without anything to look into; `feed` lets them through after a few byte searches.
     """
 
-    __slots__ = ("_held", "_last", "_scanned", "_skip_lf", "_started", "done", "events", "loose", "usage", "withhold")
+    __slots__ = (
+        "_error",
+        "_held",
+        "_scanned",
+        "_skip_lf",
+        "_started",
+        "done",
+        "events",
+        "last",
+        "loose",
+        "usage",
+        "withhold",
+    )
 
     def __init__(self, *, withhold: bool) -> None:
         self.withhold = withhold
@@ -72,23 +57,36 @@ class EventStream:
         """Events with content so far: tokens, where the engine sends one an event."""
         self.loose = False
         """Part of an incomplete event was passed on, because it grew too long to hold."""
+        self._error = False
         self._held = bytearray()
         self._scanned = 0
         self._started = False
         self._skip_lf: bool | None = None
         """The last event ended in a CR that an LF may complete; the value says whether that LF is passed on."""
-        self._last = b""
+        self.last = b""
+        """The last events with content that were counted without being looked at one by one."""
+
+    @property
+    def between(self) -> bool:
+        """Whether the answer has begun and nothing is held back: the next byte begins an event."""
+        return self._started and not self._held and not self.loose and self._skip_lf is None
 
     @property
     def counted(self) -> bool:
         """Whether an event with content went by."""
         return self.events > 0
 
+    @property
+    def says_error(self) -> bool:
+        """Whether it begins or ends with an error in the engine's own words."""
+        return self._error or _is_error(self.last.rstrip(b"\r\n"))
+
     def feed(self, data: bytes) -> bytes:
         """What of `data`, and of what was held before, goes to the client."""
         if (
             self._started
             and not self._held
+            and self._skip_lf is None
             and len(data) < BULK_BYTES
             and data.endswith(b"\n\n")
             and data[0] != 58  # a comment
@@ -97,7 +95,7 @@ class EventStream:
             and (b'"usage"' not in data or data.count(b'"usage"') == data.count(b'"usage":null'))
         ):
             self.events += data.count(b"\n\n")
-            self._last = data
+            self.last = data
             return data
         if (
             b"\r" not in data
@@ -109,34 +107,6 @@ class EventStream:
             return self._plain(data)
         return self._careful(data)
 
-    def pass_chunk(self, chunk: bytes) -> bool:
-        """Count one whole chunk of a chunked body, size line and all, that holds whole events of no interest.
-
-        Returns false, having done nothing, for everything else: more or less than one chunk, a size that is not
-        spelled in the plainest way, and events that need looking at.
-        """
-        eol = chunk.find(b"\r\n", 1, 7)
-        if (
-            eol < 1
-            or not self._started
-            or self._held
-            or not chunk.endswith(b"\n\n\r\n")
-            or chunk.find(b"\r", eol + 1) != len(chunk) - 2
-            or chunk[eol + 2] == 58
-            or b"[DONE]" in chunk
-            or (b'"usage"' in chunk and chunk.count(b'"usage"') != chunk.count(b'"usage":null'))
-        ):
-            return False
-        size = chunk[:eol]
-        try:
-            if size[0] == 48 or not size.isalnum() or int(size, 16) != len(chunk) - eol - 4:
-                return False
-        except ValueError:
-            return False
-        self.events += chunk.count(b"\n\n")
-        self._last = chunk
-        return True
-
     def finish(self) -> bytes:
         """What is left when the engine ended the answer properly, `[DONE]` included if it never sent one."""
         rest = bytes(self._held)
@@ -144,7 +114,7 @@ class EventStream:
         if self.done:
             return rest
         open_event = self.loose or bool(rest.strip(b"\r\n"))
-        if open_event and _data_of(rest).strip() == b"[DONE]":
+        if open_event and data_of(rest).strip() == b"[DONE]":
             self.done = True
             return rest + b"\n\n"
         return rest + (b"\n\n" if open_event else b"") + DONE_EVENT
@@ -196,9 +166,11 @@ class EventStream:
         In bulk every two line ends are a token: three times cheaper than looking for blank lines, and wrong only for
         comments and events of several lines, where it matters only if the engine never says what it used.
         """
-        self.events += events.count(b"\n\n") if len(events) < BULK_BYTES else events.count(b"\n") // 2
-        self._last = events
         out.append(events)
+        if events[0] == 58 and events.find(b"\n\n") == len(events) - 2:
+            return  # a comment on its own, with which an engine keeps the connection open
+        self.events += events.count(b"\n\n") if len(events) < BULK_BYTES else events.count(b"\n") // 2
+        self.last = events
 
     def _careful(self, data: bytes) -> bytes:
         out: list[bytes] = []
@@ -250,33 +222,47 @@ class EventStream:
             if lead is not None:
                 out.append(lead.group())
             return False
-        if b"[DONE]" in event and _data_of(event).strip() == b"[DONE]":
+        if b"[DONE]" in event and data_of(event).strip() == b"[DONE]":
             self.done = True
             self._uncount_last()
         elif _CONTENT.search(event):
             self._started = True
             self.events += 1
+        elif _is_error(event):
+            self._error = True
         out.append(event)
         return True
 
     def _uncount_last(self) -> None:
         """The last event before the end usually carries the finish reason and no content."""
-        last = self._last.rstrip(b"\r\n")
+        last = self.last.rstrip(b"\r\n")
         if last and self.events and not _CONTENT.search(last, max(0, last.rfind(b"\n\n"))):
             self.events -= 1
-        self._last = b""
+            self._error = self._error or _is_error(last)
+        self.last = b""
 
     def _read_usage(self, event: bytes) -> bool:
         """Read the usage in an event; whether it holds nothing else and is to be withheld."""
         try:
-            document = _decode(_data_of(event))
+            document = _decode(data_of(event))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
-        usage = usage_from(document.get("usage")) if isinstance(document, dict) else None
-        if usage is None:
+        if not isinstance(document, dict):
             return False
-        self.usage = usage
-        return self.withhold and document.get("choices") == []
+        self.usage = usage_from(document.get("usage")) or self.usage
+        return self.withhold and document.get("choices") == [] and isinstance(document.get("usage"), dict)
+
+
+def _is_error(events: bytes) -> bool:
+    """Whether the last of these events is an error document."""
+    event = events[max(0, events.rstrip(b"\r\n").rfind(b"\n\n")) :]
+    if b'"error"' not in event:
+        return False
+    try:
+        document = _decode(data_of(event))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(document, dict) and bool(document.get("error"))
 
 
 def _event_start(data: bytes, at: int, before: int) -> int:
@@ -293,7 +279,7 @@ def _interest(data: bytes, at: int, end: int, done: int) -> int:
     return done if usage < 0 else usage
 
 
-def _data_of(event: bytes) -> bytes:
+def data_of(event: bytes) -> bytes:
     """The data of one event: its `data` lines, joined by LF."""
     if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
         return event[6:-2]

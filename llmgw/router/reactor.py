@@ -2,6 +2,7 @@
 
 Handlers are called synchronously and never block. While streams keep arriving the reactor stays in its own loop for at
 most TURN_S, waiting inside its epoll rather than in trio's; then, or as soon as a handler woke a task, all tasks run.
+With very many tokens a second it looks for them every NAP_S: waking up for each would cost as much as passing it on.
 """
 
 import contextlib
@@ -22,10 +23,18 @@ CLIENT_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EP
 """Edge-triggered: a client's pipelined bytes stay in its socket without waking anyone twice."""
 GONE_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 MAX_EVENTS = 512
-PATIENCE = 8
-"""Waits in a row that found a stream before the reactor trusts that the next will too; see `Reactor.turn`."""
+TICKED_AT_ONCE = 250
+"""Deadlines looked at in a row: with thousands of connections, tokens pass in between."""
 WAIT_S = 0.001
 """The shortest wait epoll knows."""
+WAIT_FROM_PER_S = 1000.0
+"""Events a second from which the next is waited for here rather than in trio: it comes within WAIT_S on average."""
+NAP_S = 0.0002
+"""While many streams are served, reads that come within this long share one wake-up; a token waits no longer for it."""
+NAP_FROM_PER_S = 4000.0
+"""Events a second from which naps are taken: at fewer, there would be nothing to share."""
+SMOOTHING = 0.1
+"""Weight of one turn in the mean of events a second."""
 
 
 class Ticking(Protocol):
@@ -47,7 +56,8 @@ class Reactor:
         """Monotonic seconds when the current batch of events began."""
         self.woken = False
         """Set by a handler that woke a task: the turn ends after this batch."""
-        self._patience = 0
+        self._events_per_s = 0.0
+        self._turned_at = self.now
 
     def add(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
         """Call `handler` with the event mask whenever one of `events` holds for `fd`."""
@@ -90,21 +100,26 @@ class Reactor:
         while True:
             await trio.sleep(TICK_S)
             now = self.now = time.monotonic()
-            for holder in list(self.ticking):
+            for number, holder in enumerate(list(self.ticking), start=1):
                 try:
-                    holder.tick(now)
+                    if holder in self.ticking:  # it may have gone meanwhile
+                        holder.tick(now)
                 except Exception:  # supervised border: one connection's fault must not end the others
                     log.exception("deadline handler failed")
+                if number % TICKED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
 
     def turn(self) -> None:
         """Serve what is ready, and what becomes ready meanwhile, for TURN_S at most."""
-        poll, get, monotonic = self.epoll.poll, self.handlers.get, time.monotonic
-        patience = self._patience
+        poll, get, monotonic, nap = self.epoll.poll, self.handlers.get, time.monotonic, time.sleep
         self.woken = False
-        until = monotonic() + TURN_S
+        served, began = 0, monotonic()
+        naps = self._events_per_s > NAP_FROM_PER_S
+        wait_s = WAIT_S if self._events_per_s > WAIT_FROM_PER_S else 0
         events = poll(0, MAX_EVENTS)
         while events:
             now = self.now = monotonic()
+            served += len(events)
             for fd, mask in events:
                 handler = get(fd)
                 if handler is not None:
@@ -113,14 +128,20 @@ class Reactor:
                     except Exception:  # supervised border: one stream's fault must not end the others
                         log.exception("stream handler failed")
                         self.remove(fd)
-            if self.woken or now > until:
+            if self.woken or now - began > TURN_S:
                 break
-            events = poll(WAIT_S if patience >= PATIENCE else 0, MAX_EVENTS)
-            if events:
-                patience += 1
+            if naps:
+                nap(NAP_S)
+                events = poll(0, MAX_EVENTS)
             else:
-                patience = min(patience, 2 * PATIENCE) - 2 if patience > PATIENCE else 0
-        self._patience = patience
+                events = poll(wait_s, MAX_EVENTS)
+        self._measure(served)
+
+    def _measure(self, served: int) -> None:
+        """Keep the mean of events a second, between the ends of two turns."""
+        now = time.monotonic()
+        self._events_per_s += SMOOTHING * (served / max(now - self._turned_at, NAP_S) - self._events_per_s)
+        self._turned_at = now
 
 
 class Signal:

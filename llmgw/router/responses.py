@@ -1,5 +1,6 @@
 """Heads of answers to clients: the engine's status and harmless headers, and framing that is always our own."""
 
+import functools
 import re
 from enum import Enum
 
@@ -30,10 +31,15 @@ _DROPPED = frozenset(
         b"x-powered-by",
         b"alt-svc",
         b"strict-transport-security",
+        b"openai-organization",
+        b"openai-project",
     }
 )
 """Headers that speak of the engine's own connection, host or software, or that an engine has no say in."""
-_PREFIXES = (b"x-llmgw-", b"access-control-")
+HEADS_KNOWN = 32
+"""Heads of engines remembered; one is 64 KiB at most and a few hundred bytes as a rule."""
+_PREFIXES = (b"x-llmgw-", b"access-control-", b"x-ratelimit-")
+"""A provider's limits are those of the gateway's account there, and no client's."""
 _PLAIN_VALUE = re.compile(rb"[\t \x21-\x7e\x80-\xff]*")
 
 
@@ -46,22 +52,28 @@ class Framing(Enum):
 
 
 def is_event_stream(headers: list[Header]) -> bool:
-    """Whether the engine announced server-sent events."""
+    """Whether these are server-sent events that can be read: what is compressed, unasked, cannot."""
+    if any(n == b"content-encoding" and v.strip().lower() not in (b"", b"identity") for n, v in headers):
+        return False
     return any(n == b"content-type" and v[:17].lower() == b"text/event-stream" for n, v in headers)
 
 
 def head_of(
-    status: int, headers: list[Header], *, request_id: bytes, http11: bool, events: bool, keep_alive: bool
+    status: int,
+    headers: list[Header],
+    *,
+    request_id: bytes,
+    http11: bool,
+    events: bool,
+    keep_alive: bool,
+    extra: bytes = b"",
 ) -> tuple[bytes, Framing]:
-    """The head for the client and the framing it announces; `events` bodies may change length on the way."""
-    lines = [b"HTTP/1.1 %d %b" % (status, REASONS.get(status, b"Status"))]
-    length: bytes | None = None
-    for name, value in headers:
-        if name == b"content-length":
-            length = value
-        elif _may_pass(name) and _PLAIN_VALUE.fullmatch(value):
-            lines.append(name + b": " + value)
-    lines.append(b"x-request-id: " + request_id)
+    """The head for the client and the framing it announces; `events` bodies may change length on the way.
+
+    `extra` are lines of ours on rate limits, each with its CRLF: an engine's own are then left out.
+    """
+    passed, length = _passed(tuple(headers))
+    lines = [b"HTTP/1.1 %d %b\r\n%bx-request-id: %b" % (status, REASONS.get(status, b"Status"), passed, request_id)]
     if status in (204, 304):
         framing = Framing.LENGTH
     elif length is not None and length.isdigit() and not events:
@@ -76,8 +88,23 @@ def head_of(
         lines.append(b"x-accel-buffering: no")
     if not keep_alive or framing is Framing.CLOSE:
         lines.append(b"connection: close")
-    lines.append(b"\r\n")
+    lines.append(extra + b"\r\n")
     return b"\r\n".join(lines), framing
+
+
+@functools.lru_cache(maxsize=HEADS_KNOWN)
+def _passed(headers: tuple[Header, ...]) -> tuple[bytes, bytes | None]:
+    """The lines of what goes to the client, and the length the engine gave; engines repeat their heads for a second."""
+    length: bytes | None = None
+    lines = b""
+    # What `Connection` names speaks of the engine's connection as well.
+    hops = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")}
+    for name, value in headers:
+        if name == b"content-length":
+            length = value
+        elif name not in hops and _may_pass(name) and _PLAIN_VALUE.fullmatch(value):
+            lines += b"%b: %b\r\n" % (name, value)
+    return lines, length
 
 
 def _may_pass(name: bytes) -> bool:

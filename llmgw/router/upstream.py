@@ -6,13 +6,14 @@ An idle connection that becomes readable was closed by the engine, or says what 
 """
 
 import select
-import socket
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import httptools
 
 from llmgw.router.limits import MAX_ENGINE_HEAD_BYTES, RECV_BYTES
 from llmgw.router.reactor import READ_EVENTS, Reactor
+from llmgw.router.tls import TlsFailure
 
 Header = tuple[bytes, bytes]
 
@@ -23,8 +24,8 @@ class Receiver(Protocol):
     def on_head(self, status: int, headers: list[Header]) -> None:
         """The final head; called from within the parser, so it may only take notes."""
 
-    def pass_chunk(self, chunk: bytes) -> bool:
-        """Take a whole chunk past the parser, or refuse to."""
+    def express(self) -> Callable[[int], None] | None:
+        """A quicker handler while the parser stands between two chunks, if the stream has one now."""
 
     def advance(self) -> None:
         """Body parts arrived, or the answer is complete."""
@@ -34,6 +35,22 @@ class Receiver(Protocol):
 
     def on_garbage(self) -> None:
         """What the engine sent is not an answer."""
+
+
+class Socket(Protocol):
+    """What is used of a connected, non-blocking socket, under TLS or not."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+    def recv(self, size: int, /) -> bytes:
+        """What is there, empty at the end; raises BlockingIOError, and OSError when it broke off."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """How much was taken; raises BlockingIOError and OSError."""
+
+    def close(self) -> None:
+        """Close the descriptor."""
 
 
 class Owner(Protocol):
@@ -56,17 +73,19 @@ class Upstream:
     """One connection to an engine."""
 
     __slots__ = (
+        "_barren_bytes",
         "_between_chunks",
         "_feed",
-        "_head_bytes",
         "_headers",
         "_in_chunk",
         "_keep_alive",
         "_parser",
         "_paused",
         "_recv",
+        "_rest",
         "_status",
         "_unsent",
+        "broken",
         "closed",
         "complete",
         "fd",
@@ -82,7 +101,7 @@ class Upstream:
         "until_close",
     )
 
-    def __init__(self, pool: Owner, sock: socket.socket) -> None:
+    def __init__(self, pool: Owner, sock: Socket) -> None:
         self.pool = pool
         self.sock = sock
         self.fd = sock.fileno()
@@ -95,13 +114,18 @@ class Upstream:
         self.until_close = False
         """The answer has no length: only the end of the connection ends it."""
         self.closed = False
+        self.broken = False
+        """A TLS connection ended without a goodbye: what has no other end may have been cut."""
         self.reused = False
         self.idle_since = 0.0
         self._unsent: memoryview | None = None
+        self._rest: Sequence[memoryview] = ()
+        """What of the request follows `_unsent`."""
         self._paused = False
         self._status = 0
         self._headers: list[Header] = []
-        self._head_bytes = 0
+        self._barren_bytes = 0
+        """Bytes since the last that brought any of the body."""
         self._keep_alive = False
         # The parser calls both for every chunk. Reversing turns the flag over without a Python frame.
         self._in_chunk = [False, True]
@@ -113,21 +137,25 @@ class Upstream:
         self._feed = self._parser.feed_data
         pool.reactor.add(self.fd, READ_EVENTS, self.on_event)
 
-    def begin(self, stream: Receiver, request: bytes) -> None:
-        """Send a request whose answer goes to `stream`. Failures show when the answer is read."""
+    def begin(self, stream: Receiver, request: bytes, rest: Sequence[memoryview] = ()) -> None:
+        """Send a request, and the `rest` of it as the engine takes it; its answer goes to `stream`.
+
+        Failures show when the answer is read.
+        """
         self.stream = stream
         self.complete = self.until_close = self._keep_alive = False
         self._in_chunk[:] = (False, True)
         self._between_chunks = False
-        self._status = self._head_bytes = 0
+        self._status = self._barren_bytes = 0
         try:
             sent = self.sock.send(request)
         except BlockingIOError:
             sent = 0
         except OSError:
             return
-        if sent < len(request):
-            self._unsent = memoryview(request)[sent:]
+        if sent < len(request) or rest:
+            self._rest = rest
+            self._unsent = memoryview(request)[sent:] or self._next_part()
             self.pool.reactor.epoll.modify(self.fd, READ_EVENTS | select.EPOLLOUT)
 
     def on_event(self, mask: int) -> None:
@@ -140,15 +168,25 @@ class Upstream:
             data = self._recv(RECV_BYTES)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
+        except OSError as error:
+            self.broke(error)
+            return
+        self.take(data)
+
+    def broke(self, error: OSError) -> None:
+        """Reading failed: the connection is at its end, and not a proper one if TLS says so."""
+        self.broken = isinstance(error, TlsFailure)
+        self.take(b"")
+
+    def take(self, data: bytes) -> None:
+        """Bytes were read; none are the connection's end."""
         stream = self.stream
         if stream is None:
             self.close()
         elif not data:
             stream.on_eof()
-        elif not (self._between_chunks and stream.pass_chunk(data)):
-            self._head_bytes += len(data)
+        else:
+            self._barren_bytes += len(data)
             try:
                 self._feed(data)
                 self._between_chunks = self._status > 0 and not self._in_chunk[0] and data.endswith(b"\r\n")
@@ -158,10 +196,20 @@ class Upstream:
                 if self.stream is stream:
                     stream.on_garbage()
                 return
-            if not self._status and self._head_bytes > MAX_ENGINE_HEAD_BYTES:
-                stream.on_garbage()
+            brought = self._status and (self.parts or self.complete)
+            if self._barren_bytes > MAX_ENGINE_HEAD_BYTES and not brought:
+                stream.on_garbage()  # a head, a trailer or a chunk extension without end
             else:
+                if brought:
+                    self._barren_bytes = 0
                 stream.advance()
+                handler = stream.express() if self._between_chunks and self.stream is stream else None
+                self._handle_by(handler or self.on_event)
+
+    def _handle_by(self, handler: Callable[[int], None]) -> None:
+        handlers = self.pool.reactor.handlers
+        if self.fd in handlers and not self.closed:  # else it is paused, or its descriptor another's by now
+            handlers[self.fd] = handler
 
     def _push(self, unsent: memoryview) -> None:
         try:
@@ -169,11 +217,19 @@ class Upstream:
         except BlockingIOError:
             return
         except OSError:
-            unsent = unsent[len(unsent) :]
+            unsent, self._rest = unsent[len(unsent) :], ()
             self._keep_alive = False
-        self._unsent = unsent if unsent else None
+        self._unsent = unsent or self._next_part()
         if self._unsent is None:
             self.pool.reactor.epoll.modify(self.fd, READ_EVENTS)
+
+    def _next_part(self) -> memoryview | None:
+        """The next part of the request that is not empty."""
+        while self._rest:
+            part, self._rest = self._rest[0], self._rest[1:]
+            if part:
+                return part
+        return None
 
     def on_message_begin(self) -> None:
         """Parser: an answer begins; only interim ones may come before another."""

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.router.events import EventStream, usage_from
+from llmgw.router.events import EventStream
 from llmgw.router.limits import MAX_EVENT_BYTES
+from llmgw.router.token_usage import usage_from
 from tests.support.scripted_engine import DONE, token, usage_event
 
 USAGE = usage_event(7, 3, cached=2)
@@ -167,22 +168,55 @@ def test_usage_in_an_event_with_choices_is_read_and_passed_on() -> None:
 @pytest.mark.parametrize(
     ("claimed", "counted"),
     [
-        ({"prompt_tokens": -5, "completion_tokens": 10**18}, (0, 0, 1_000_000_000)),
-        ({"prompt_tokens": "9", "completion_tokens": True}, (0, 0, 0)),
         ({"prompt_tokens": 5.0, "prompt_tokens_details": {"cached_tokens": 99}}, (5, 5, 0)),
-        ({"prompt_tokens": float("nan"), "prompt_tokens_details": [1]}, (0, 0, 0)),
-        ({}, (0, 0, 0)),
+        ({"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": "9"}}, (5, 0, 0)),
+        ({"prompt_tokens": 0, "completion_tokens": 10**9}, (0, 0, 1_000_000_000)),
     ],
 )
-def test_claims_are_bounded(claimed: dict[str, object], counted: tuple[int, int, int]) -> None:
+def test_claims_are_counts(claimed: dict[str, object], counted: tuple[int, int, int]) -> None:
     usage = usage_from(claimed)
     assert usage is not None
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == counted
 
 
-@pytest.mark.parametrize("claimed", [None, 5, "x", []])
-def test_no_usage_is_none(claimed: object) -> None:
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        None,
+        5,
+        "x",
+        [],
+        {},
+        {"prompt_tokens": None},
+        {"prompt_tokens": -5, "completion_tokens": 1},
+        {"prompt_tokens": 1, "completion_tokens": 10**18},
+        {"prompt_tokens": "9", "completion_tokens": 1},
+        {"prompt_tokens": 9, "completion_tokens": True},
+        {"prompt_tokens": float("nan"), "completion_tokens": 1},
+        {"prompt_tokens": 9, "completion_tokens": float("inf")},
+    ],
+)
+def test_what_cannot_be_a_count_says_nothing(claimed: object) -> None:
     assert usage_from(claimed) is None
+
+
+def test_a_usage_event_that_says_nothing_is_still_withheld() -> None:
+    nothing = b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":-5,"completion_tokens":"x"}}\n\n'
+    got, events = relayed([token("a") + nothing + DONE])
+    assert got == token("a") + DONE
+    assert events.usage is None
+    got, events = relayed([token("a") + USAGE + nothing + DONE])
+    assert events.usage is not None  # what was said before stays said
+
+
+@pytest.mark.parametrize("end", [[DONE], []])
+def test_an_error_at_the_end_is_seen_however_the_reads_fall(end: list[bytes]) -> None:
+    fault = b'data: {"error":{"message":"out of memory"}}\n\n'
+    for parts in ([token("a"), token("b"), fault], [token("a") + token("b") + fault], [fault]):
+        _, events = relayed([*parts, *end])
+        assert events.says_error
+    _, events = relayed([token("a"), token('"error"'), *end])
+    assert not events.says_error
 
 
 def test_a_nesting_bomb_in_a_usage_event_is_only_text() -> None:
