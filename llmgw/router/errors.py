@@ -25,6 +25,10 @@ REASONS: dict[int, bytes] = {
 }
 
 
+UNSUPPORTED = "unsupported_by_engine"
+"""Code of what another engine might well answer."""
+
+
 class _Error(msgspec.Struct):
     message: str
     type: str
@@ -45,16 +49,21 @@ def body_of(refusal: Refusal) -> bytes:
     return _encode(_Envelope(_Error(message, refusal.type, refusal.param, refusal.code)))
 
 
-def response_of(refusal: Refusal, *, request_id: str = "", keep_alive: bool = False, allow: str = "") -> bytes:
-    """The whole response of a refusal; `allow` lists the methods of a 405."""
+def response_of(
+    refusal: Refusal, *, request_id: str = "", keep_alive: bool = False, allow: str = "", body: bytes | None = None
+) -> bytes:
+    """The whole response of a refusal; `allow` lists the methods of a 405, `body` is in another shape than OpenAI's."""
     extra = ""
     if refusal.retry_after_s is not None:
         extra += f"retry-after: {max(1, math.ceil(refusal.retry_after_s))}\r\n"
+    for name, value in refusal.headers:
+        extra += f"{name}: {value}\r\n"
     if refusal.status == 401:
         extra += "www-authenticate: Bearer\r\n"
     if allow:
         extra += f"allow: {allow}\r\n"
-    return json_response(refusal.status, body_of(refusal), request_id=request_id, keep_alive=keep_alive, extra=extra)
+    body = body_of(refusal) if body is None else body
+    return json_response(refusal.status, body, request_id=request_id, keep_alive=keep_alive, extra=extra)
 
 
 def json_response(status: int, body: bytes, *, request_id: str = "", keep_alive: bool = True, extra: str = "") -> bytes:
@@ -97,9 +106,25 @@ def not_ready(name: str) -> Refusal:
     )
 
 
+def none_answers(name: str, retry_after_s: float) -> Refusal:
+    """Every replica of the model keeps its clients waiting, and nobody shall wait to find that out again."""
+    return Refusal(
+        503,
+        f"No replica of the model {name[:140]!r} answers at the moment; the router tries again by itself.",
+        type="service_unavailable_error",
+        code="model_unavailable",
+        retry_after_s=retry_after_s,
+    )
+
+
 def unsupported() -> Refusal:
     """The engine is well and has no such thing as what was asked for: not its failure, and no use in asking again."""
-    return Refusal(400, "This model's engine does not support what was asked for.", code="unsupported_by_engine")
+    return Refusal(400, "This model's engine does not support what was asked for.", code=UNSUPPORTED)
+
+
+def no_such_route(path: str) -> Refusal:
+    """The engine is well and does not know the route at all."""
+    return Refusal(404, f"This model's engine has no route {path}.", code=UNSUPPORTED, param="model")
 
 
 def engine_failed(status: int, message: str, code: str) -> Refusal:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, Timeouts, UsageRow
+from llmgw.router.meters import Meters
+from llmgw.router.scopes import Chain, Demand
 
 
 class Refusal(Exception):
     """A request that is answered with an error in OpenAI's shape instead of being served.
 
     `status` is the HTTP status, `type`, `code` and `param` are the fields of the same names in the error object;
-    `retry_after_s` becomes the `Retry-After` header, rounded up to whole seconds.
+    `retry_after_s` becomes the `Retry-After` header, rounded up to whole seconds; `headers` are further ones.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Refusal(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after_s: float | None = None,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -34,6 +37,23 @@ class Refusal(Exception):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+        self.headers = headers
+        self.hit: tuple[str, str] | None = None
+        """Kind of the scope and name of the limit (`rpm`, `tpm`, `parallel`, `budget`) that refused, if one did."""
+
+
+class Reservation(Protocol):
+    """What a request was charged when it was let in. The first call of `settle` or `release` counts; neither raises."""
+
+    @property
+    def head_lines(self) -> bytes:
+        """What the answer's head says of the limits nearest to being reached, each line with its CRLF."""
+
+    def settle(self, tokens: int, cost_micros: int) -> None:
+        """The request ended and took this much."""
+
+    def release(self) -> None:
+        """The request was refused after all: nothing is left of it."""
 
 
 class Routes(Protocol):
@@ -66,6 +86,12 @@ class RouterState(Protocol):
     """Requests answered since the router started; the data plane counts."""
     open_requests: int
     """Requests being answered; the data plane counts."""
+    breakers: dict[str, str]
+    """Replicas whose breaker is `open` or `half-open`, by id; the data plane keeps it."""
+    breaker_failures: dict[str, str]
+    """What speaks against each of them, a few words."""
+    meters: Meters
+    """What else is counted, for `/metrics`; the data plane writes."""
 
     @property
     def routes(self) -> Routes:
@@ -83,6 +109,12 @@ class RouterState(Protocol):
 
     def authenticate_cached(self, authorization: bytes) -> KeyRecord | None:
         """The same without waiting, for a key known lately; none means: ask the slow way."""
+
+    def scopes_of(self, key: KeyRecord) -> Chain | None:
+        """Whom a request with this key is counted for; none when nothing limits it."""
+
+    def admit(self, chain: Chain, demand: Demand) -> Reservation:
+        """Let a request in and charge it; raises Refusal (429, 503), having charged nothing."""
 
     def record(self, row: UsageRow) -> None:
         """Keep a usage row for the store. Never blocks, never raises."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from llmgw.core.routing import KeyRecord, Routing
+from llmgw.core.routing import KeyRecord, Routing, ScopeTable
 
 SAVE_EVERY_S = 3.0
 """Changes are written at most this often."""
@@ -39,6 +39,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
     routing: Routing | None = None
+    scopes: ScopeTable | None = None
     keys: dict[str, _SavedKey] = {}
 
 
@@ -51,7 +52,10 @@ class SavedState:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.scopes: ScopeTable | None = None
+        """Teams and tenants as `load` found them."""
         self._routing: Routing | None = None
+        self._scopes: ScopeTable | None = None
         self._keys: dict[str, _SavedKey] = {}
         self._changed = trio.Event()
         self._hurry = trio.Event()
@@ -59,11 +63,17 @@ class SavedState:
     def load(self) -> tuple[Routing | None, dict[str, KeyRecord]]:
         """The last routing and the key records by digest, as far as there is a readable file."""
         saved = self._read()
+        self.scopes = saved.scopes
         return saved.routing, {digest: key.record for digest, key in saved.keys.items() if key.record is not None}
 
     def heard(self, routing: Routing) -> None:
         """`routing` is the newest."""
         self._routing = routing
+        self._changed.set()
+
+    def heard_scopes(self, table: ScopeTable) -> None:
+        """`table` holds every team and tenant."""
+        self._scopes = table
         self._changed.set()
 
     def learned(self, digest: str, record: KeyRecord) -> None:
@@ -91,21 +101,21 @@ class SavedState:
         """Write what changed, now; only while `run` does not run."""
         self._store(*self._take())
 
-    def _take(self) -> tuple[Routing | None, dict[str, _SavedKey]]:
-        taken = self._routing, self._keys
-        self._routing, self._keys = None, {}
+    def _take(self) -> tuple[Routing | None, ScopeTable | None, dict[str, _SavedKey]]:
+        taken = self._routing, self._scopes, self._keys
+        self._routing, self._scopes, self._keys = None, None, {}
         self._changed, self._hurry = trio.Event(), trio.Event()
         return taken
 
-    def _store(self, routing: Routing | None, keys: dict[str, _SavedKey]) -> None:
-        if routing is None and not keys:
+    def _store(self, routing: Routing | None, scopes: ScopeTable | None, keys: dict[str, _SavedKey]) -> None:
+        if routing is None and scopes is None and not keys:
             return
         try:
-            self._merge(routing, keys)
+            self._merge(routing, scopes, keys)
         except OSError as error:
             _log.error("what routers heard cannot be kept in %s: %s", self._path, error)
 
-    def _merge(self, routing: Routing | None, keys: dict[str, _SavedKey]) -> None:
+    def _merge(self, routing: Routing | None, scopes: ScopeTable | None, keys: dict[str, _SavedKey]) -> None:
         lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,7 +128,8 @@ class SavedState:
             if len(merged) > MAX_KEYS:
                 newest = sorted(merged.items(), key=lambda item: item[1].at, reverse=True)
                 merged = dict(newest[:MAX_KEYS])
-            self._replace(_encoder.encode(_Saved(routing=routing or saved.routing, keys=merged)))
+            whole = _Saved(routing=routing or saved.routing, scopes=scopes or saved.scopes, keys=merged)
+            self._replace(_encoder.encode(whole))
         finally:
             os.close(lock)
 

@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from llmgw.core import secrets
-from llmgw.core.routing import Activity, KeyRecord, RoutedModel, RoutedReplica, Routing, Timeouts, UsageRow
+from llmgw.core.routing import Activity, KeyRecord, RoutedModel, RoutedReplica, Routing, ScopeTable, Timeouts, UsageRow
 from llmgw.router.keys import KeyCache
+from llmgw.router.limiter import Limiter, Reservation
+from llmgw.router.meters import Meters
+from llmgw.router.scopes import Chain, Demand, ScopeBook
 from llmgw.router.usage import UsageSpool
 
 MAX_WANTED = 256
@@ -52,10 +55,16 @@ class FollowerState:
     The data plane reads it and counts in it; the feed replaces its routes and takes its activity.
     """
 
-    def __init__(self, *, cluster_secret: bytes, keys: KeyCache, usage: UsageSpool) -> None:
+    def __init__(
+        self, *, cluster_secret: bytes, keys: KeyCache, usage: UsageSpool, limiter: Limiter | None = None
+    ) -> None:
+        """Count against `limiter`; none counts in this process alone."""
         self.in_flight: dict[str, int] = {}
         self.requests = 0
         self.open_requests = 0
+        self.breakers: dict[str, str] = {}
+        self.breaker_failures: dict[str, str] = {}
+        self.meters = Meters()
         self.on_want: Callable[[], None] = _nothing
         """Called when a model is wanted that was not since the last report, so that the report goes at once."""
         self._routes = IndexedRoutes()
@@ -63,6 +72,10 @@ class FollowerState:
         self._engine_keys: dict[str, str] = {}
         self._keys = keys
         self._usage = usage
+        self._limiter = limiter if limiter is not None else Limiter()
+        self._scopes = ScopeBook()
+        self.scope_table: ScopeTable | None = None
+        """Every team and tenant, as last heard."""
         self._last_used: dict[str, float] = {}
         self._wanted: dict[str, None] = {}
 
@@ -76,6 +89,19 @@ class FollowerState:
         self._routes = IndexedRoutes(routing)
         kept = {replica.id for replica in routing.replicas} | self.in_flight.keys()
         self._engine_keys = {name: key for name, key in self._engine_keys.items() if name in kept}
+
+    def apply_scopes(self, table: ScopeTable) -> None:
+        """Replace all teams and tenants by those of `table`; what was counted for them goes on counting."""
+        self.scope_table = table
+        self._scopes.learn(table.scopes)
+
+    def scopes_of(self, key: KeyRecord) -> Chain | None:
+        """Whom a request with this key is counted for; none when nothing limits it."""
+        return self._scopes.chain(key)
+
+    def admit(self, chain: Chain, demand: Demand) -> Reservation:
+        """Let a request in and charge it; raises Refusal. See `Limiter.admit`."""
+        return self._limiter.admit(chain, demand)
 
     def engine_key(self, replica_id: str) -> str:
         """Key under which the replica's engine answers; derived once."""
@@ -113,6 +139,9 @@ class FollowerState:
             in_flight=dict(self.in_flight),
             last_used=self._last_used,
             want=tuple(self._wanted),
+            breakers=dict(self.breakers),
+            breaker_failures=dict(self.breaker_failures),
+            metrics=self.meters.report(usage_dropped=self._usage.dropped, usage_waiting=self._usage.waiting_rows),
         )
         self._last_used = {}
         self._wanted = {}
