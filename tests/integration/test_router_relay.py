@@ -1,130 +1,20 @@
 """Engine bytes to client bytes through real sockets and the real reactor, for every way the reads may fall."""
 
+import gzip
 import itertools
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.core.routing import RoutedReplica, Timeouts
-from llmgw.router.pool import Pool
-from llmgw.router.reactor import Reactor, Signal
-from llmgw.router.relay import End, Stream
-from llmgw.router.upstream import Upstream
+from llmgw.core.routing import Timeouts
+from llmgw.router.ends import End
+from tests.support.relay_rig import body_of, rig
 from tests.support.scripted_engine import DONE, LAST_CHUNK, SSE_HEAD, chunk, json_answer, token, usage_event
 
 USAGE = usage_event(7, 3)
-
-
-@dataclass
-class SocketClient:
-    """The client's side: what it reads is what `received` returns."""
-
-    sock: socket.socket
-    far: socket.socket
-    stream: Stream | None = None
-    signal: Signal = field(default_factory=Signal)
-    aborted: bool = False
-    sends: int = 0
-
-    def send(self, data: bytes, /) -> int:
-        """One non-blocking send."""
-        self.sends += 1
-        return self.sock.send(data)
-
-    def abort(self) -> None:
-        """Close without more."""
-        self.aborted = True
-
-    def received(self) -> bytes:
-        """All that arrived so far."""
-        out = b""
-        while True:
-            try:
-                data = self.far.recv(1 << 20)
-            except BlockingIOError:
-                return out
-            if not data:
-                return out
-            out += data
-
-
-@dataclass
-class Rig:
-    """One stream between two socket pairs."""
-
-    reactor: Reactor
-    engine: socket.socket
-    upstream: Upstream
-    client: SocketClient
-    stream: Stream
-
-    def turn(self) -> None:
-        """Let the reactor serve what is ready."""
-        self.reactor.turn()
-
-    def say(self, *parts: bytes) -> None:
-        """The engine writes, one read a part."""
-        for part in parts:
-            if self.ended is not None:
-                return
-            self.engine.sendall(part)
-            self.turn()
-
-    @property
-    def ended(self) -> End | None:
-        """How the stream ended."""
-        return self.stream.end
-
-
-@contextmanager
-def rig(*, withhold: bool = True, http11: bool = True, timeouts: Timeouts | None = None) -> Iterator[Rig]:
-    """A stream that has just sent its request."""
-    reactor = Reactor()
-    pool = Pool(reactor, RoutedReplica(id="r", model="m", endpoint="http://127.0.0.1:1"), "ek")
-    near, engine = socket.socketpair()
-    mine, far = socket.socketpair()
-    for sock in (near, mine, far):
-        sock.setblocking(False)
-    client = SocketClient(mine, far)
-    upstream = Upstream(pool, near)
-    stream = Stream(
-        reactor,
-        client,
-        timeouts or Timeouts(),
-        request_id=b"req-1",
-        http11=http11,
-        keep_alive=http11,
-        withhold=withhold,
-        total_at=float("inf"),
-    )
-    stream.start(upstream, b"POST / HTTP/1.1\r\n\r\n")
-    try:
-        yield Rig(reactor, engine, upstream, client, stream)
-    finally:
-        pool.close()
-        upstream.close()
-        for sock in (engine, mine, far):
-            sock.close()
-        reactor.close()
-
-
-def body_of(raw: bytes) -> bytes:
-    """The decoded body of a chunked answer that ended properly."""
-    _, _, rest = raw.partition(b"\r\n\r\n")
-    body = b""
-    while True:
-        line, _, rest = rest.partition(b"\r\n")
-        size = int(line, 16)
-        assert rest[size : size + 2] == b"\r\n"
-        if size == 0:
-            assert rest == b"\r\n"
-            return body
-        body, rest = body + rest[:size], rest[size + 2 :]
 
 
 def pieces(raw: bytes, at: list[int]) -> list[bytes]:
@@ -285,6 +175,23 @@ def test_harmful_headers_stay_with_the_engine() -> None:
         for name in (b"set-cookie", b"server:", b"connection:", b"llmgw"):
             assert name not in head
         assert r.upstream.closed
+
+
+def test_what_connection_names_stays_with_the_engine() -> None:
+    with rig() as r:
+        r.say(json_answer({"a": 1}, headers=b"Connection: Keep-Alive, X-Hop\r\nX-Hop: secret\r\nX-Fine: yes\r\n"))
+        head = r.client.received().partition(b"\r\n\r\n")[0].lower()
+        assert b"x-fine: yes" in head
+        assert b"hop" not in head
+
+
+def test_events_compressed_unasked_are_passed_on_as_they_are() -> None:
+    packed = gzip.compress(token("a") + token("b"))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    with rig() as r:
+        r.say(head % len(packed), packed[:9], packed[9:])
+        assert r.ended is End.COMPLETE
+        assert r.client.received().partition(b"\r\n\r\n")[2] == packed
 
 
 def test_an_answer_without_length_ends_with_the_connection() -> None:

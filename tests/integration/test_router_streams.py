@@ -480,14 +480,15 @@ async def test_keys_and_models() -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(
-    ("claim", "tokens"), [({"completion_tokens": -4}, 0), ({"completion_tokens": 10**18}, 0), ({"x": 1}, 0)]
-)
-async def test_what_an_engine_claims_is_bounded(claim: dict[str, int], tokens: int) -> None:
-    async with running(answering(json_answer({"choices": [], "usage": claim}))) as plane:
+@pytest.mark.parametrize("claim", [{"completion_tokens": -4}, {"completion_tokens": 10**18}, {"x": 1}])
+async def test_what_an_engine_claims_is_bounded(claim: dict[str, int]) -> None:
+    document = {"choices": [], "usage": claim}
+    async with running(answering(json_answer(document))) as plane:
         await plane.ask(post(chat()))
         await settled(plane)
-        assert plane.state.rows[0].output_tokens == tokens
+        row = plane.state.rows[0]
+        assert row.estimated
+        assert 0 < row.output_tokens <= len(json.dumps(document)) // 4
 
 
 @pytest.mark.trio
