@@ -18,6 +18,7 @@ class ModelObject(msgspec.Struct):
     owned_by: str
     context_length: int | None
     max_output_tokens: int | None
+    aliases: tuple[str, ...]
 
 
 class ModelList(msgspec.Struct):
@@ -54,4 +55,5 @@ def show_model(routes: Routes, key: KeyRecord, raw_name: bytes) -> bytes:
 
 def _object(model: RoutedModel) -> ModelObject:
     output = model.max_output or model.context_length
-    return ModelObject(model.name, "model", model.created, "llmgw", model.context_length or None, output or None)
+    limits = model.context_length or None, output or None
+    return ModelObject(model.name, "model", model.created, "llmgw", *limits, model.aliases)

@@ -5,65 +5,25 @@ differ on which one counts, is refused.
 """
 
 import re
-from enum import Enum
+from collections.abc import Collection
 
 import msgspec
 
 from llmgw.core.routing import RoutedModel
+from llmgw.router.fields import OUR_FIELDS, Fields
 from llmgw.router.limits import MAX_CHOICES, MAX_STRINGS, MAX_TOKENS_ASKED
 from llmgw.router.ports import Refusal
+from llmgw.router.routes import Route
 
-
-class Route(Enum):
-    """An inference route: its path, and the field without which it means nothing."""
-
-    CHAT = ("/v1/chat/completions", "messages")
-    COMPLETIONS = ("/v1/completions", "prompt")
-    EMBEDDINGS = ("/v1/embeddings", "input")
-
-    @property
-    def path(self) -> str:
-        """Path on the client port and on the engine."""
-        return self.value[0]
-
-    @property
-    def required(self) -> str:
-        """The field that carries the prompt."""
-        return self.value[1]
-
-    @property
-    def streams(self) -> bool:
-        """Whether the route knows `stream` and `stream_options`."""
-        return self is not Route.EMBEDDINGS
-
-
-class Fields(msgspec.Struct):
-    """What the router reads of a body."""
-
-    model: str | None = None
-    stream: bool | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = None
-    stream_options: msgspec.Raw = msgspec.Raw(b"")
-    messages: msgspec.Raw = msgspec.Raw(b"")
-    prompt: msgspec.Raw = msgspec.Raw(b"")
-    input: msgspec.Raw = msgspec.Raw(b"")
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the client asked for a stream."""
-        return self.stream is True
-
-
-OUR_FIELDS = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")
-_QUOTED = tuple(f'"{name}"'.encode() for name in OUR_FIELDS)
-_decode = msgspec.json.Decoder(Fields).decode
+_QUOTED = Route.CHAT.quoted
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
 _SCALAR_END = re.compile(rb"[,}\] \t\r\n]")
 _PATH = re.compile(r"`\$\.?([A-Za-z_.\[\]0-9]*)`")
-_BLANK = b" \t\r\n"
+FORM_FIELDS = ("model", "stream", "n")
+"""What the router reads of a form."""
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_MAX_DIGITS = 9
 
 Span = tuple[int, int]
 
@@ -73,7 +33,7 @@ def read_fields(body: bytes, route: Route) -> Fields:
     if not body.isascii():
         _check_utf8(body)
     try:
-        fields = _decode(body)
+        fields = route.decode(body)
     except msgspec.ValidationError as error:
         place = _PATH.search(str(error))
         raise _bad(f"{error}", param=(place.group(1) or None) if place else None) from None
@@ -83,38 +43,63 @@ def read_fields(body: bytes, route: Route) -> Fields:
         raise _bad("The body is nested too deeply.") from None
     if fields.model is None:
         raise _bad("you must provide a model parameter", param="model")
-    required = bytes(getattr(fields, route.required))
-    if not required or required == b"null":
-        raise _bad(f"Missing required parameter: '{route.required}'.", param=route.required)
-    if route is Route.CHAT and required[:1] != b"[":
-        raise _bad("'messages' must be an array.", param="messages")
+    if route.required:
+        required = bytes(getattr(fields, route.required))
+        if not required or required == b"null":
+            raise _bad(f"Missing required parameter: '{route.required}'.", param=route.required)
+        if route.required == "messages" and required[:1] != b"[":
+            raise _bad("'messages' must be an array.", param="messages")
     _check_range(fields.n, 1, MAX_CHOICES, "n")
     _check_range(fields.max_tokens, 0, MAX_TOKENS_ASKED, "max_tokens")
-    _check_range(fields.max_completion_tokens, 0, MAX_TOKENS_ASKED, "max_completion_tokens")
-    if needs_telling_apart(body):
-        locate(body)
+    _check_range(fields.max_completion_tokens, 0, MAX_TOKENS_ASKED, route.max_param)
+    if needs_telling_apart(body, route.quoted):
+        locate(body, route.once)
     return fields
 
 
-def check_max_output(fields: Fields, model: RoutedModel) -> None:
+def read_form(values: dict[str, bytes]) -> Fields:
+    """The fields of a form that may hold some of FORM_FIELDS, checked; raises Refusal (400)."""
+    texts = {}
+    for name, value in values.items():
+        try:
+            texts[name] = value.decode()
+        except UnicodeDecodeError:
+            raise _bad(f"The form's field {name!r} is not valid UTF-8.", param=name) from None
+    if not texts.get("model"):
+        raise _bad("you must provide a model parameter", param="model")
+    n = texts.get("n")
+    if n is not None and not (n.isascii() and n.isdigit() and len(n) <= _MAX_DIGITS):
+        raise _bad("n must be a whole number.", param="n")
+    fields = Fields(model=texts["model"], stream=texts.get("stream", "").lower() in _TRUE, n=int(n) if n else None)
+    _check_range(fields.n, 1, MAX_CHOICES, "n")
+    return fields
+
+
+def check_max_output(fields: Fields, model: RoutedModel, route: Route = Route.CHAT) -> None:
     """Refuse a request for more tokens than the model may answer with; raises Refusal (400)."""
     limit = model.max_output or model.context_length
-    for param in ("max_completion_tokens", "max_tokens"):
-        asked: int | None = getattr(fields, param)
+    for asked, param in (
+        (fields.max_completion_tokens, route.max_param),
+        (fields.max_tokens, "max_tokens"),
+    ):
         if limit and asked is not None and asked > limit:
             raise _bad(
                 f"{param} is too large: {asked}. This model supports at most {limit} completion tokens.", param=param
             )
 
 
-def needs_telling_apart(body: bytes) -> bool:
+def needs_telling_apart(body: bytes, quoted: Collection[bytes] = _QUOTED) -> bool:
     """Whether one of our fields may occur twice, or spelled with escapes; cheap, and true rather too often."""
     if b"\\u00" in body:
         return True
-    return any((first := body.find(name)) >= 0 and body.find(name, first + 1) >= 0 for name in _QUOTED)
+    for name in quoted:  # a loop and no generator: it runs for every request
+        first = body.find(name)
+        if first >= 0 and body.find(name, first + 1) >= 0:
+            return True
+    return False
 
 
-def locate(body: bytes) -> dict[str, Span]:
+def locate(body: bytes, names: Collection[str] = OUR_FIELDS) -> dict[str, Span]:
     """Where the values of our top-level fields begin and the byte after their keys' colons; `body` is valid JSON.
 
     Raises Refusal when one of them comes twice, or when there are too many strings to look at.
@@ -133,7 +118,7 @@ def locate(body: bytes) -> dict[str, Span]:
         if b"\\" in name:
             name = _unescaped(found.group())
         key = name.decode("utf-8", "replace")
-        if key in OUR_FIELDS:
+        if key in names:
             if key in spans:
                 raise _bad(f"The field {key!r} comes twice.", param=key)
             spans[key] = _value_span(body, colon.end())

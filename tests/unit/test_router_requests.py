@@ -12,7 +12,6 @@ from llmgw.router.big_bodies import BigBodies
 from llmgw.router.limits import BIG_BODY_BYTES
 from llmgw.router.ports import Refusal
 from llmgw.router.requests import (
-    Route,
     asks_usage,
     check_max_output,
     locate,
@@ -20,6 +19,7 @@ from llmgw.router.requests import (
     with_model,
     with_usage,
 )
+from llmgw.router.routes import Route
 
 CHAT: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 

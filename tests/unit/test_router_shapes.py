@@ -1,0 +1,217 @@
+"""Each API's events, usage and errors, whatever pieces they come in."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmgw.router.engine_errors import engine_refusal, looked_into
+from llmgw.router.errors import engine_failed
+from llmgw.router.limits import MAX_EVENT_BYTES
+from llmgw.router.routes import Route
+from llmgw.router.shapes import ANTHROPIC, MEDIA, OPENAI, RESPONSES, Shape, TypedShape
+from llmgw.router.token_usage import Usage, usage_at_end, usage_from
+from llmgw.router.typed_events import TypedEvents
+from tests.support.typed_streams import message_stream, response_stream, speech_stream, typed
+
+STREAMS = {
+    "responses": (RESPONSES, response_stream(["He", "llo é🙂", '"usage"'], usage=(9, 4, 3)), Usage(9, 3, 4), 3),
+    "messages": (ANTHROPIC, message_stream(["He", "llo é🙂", '"error"'], usage=(2, 7, 3)), Usage(9, 7, 3), 3),
+    "speech": (MEDIA, speech_stream([b"abc", b"def"], usage=(9, 3)), Usage(9, 0, 3), 2),
+}
+
+
+def feed(shape: TypedShape, pieces: list[bytes]) -> tuple[TypedEvents, bytes]:
+    """A reader that was fed all of a stream, and what it passed on."""
+    events = shape.events(withhold=True)
+    assert isinstance(events, TypedEvents)
+    out = b"".join(events.feed(piece) for piece in pieces)
+    return events, out + events.finish()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@settings(max_examples=80, deadline=None)
+@given(at=st.lists(st.integers(0, 4000), max_size=10), comments=st.integers(0, 2))
+def test_every_byte_passes_and_usage_is_read_however_a_stream_is_cut(
+    name: str, line_end: bytes, at: list[int], comments: int
+) -> None:
+    shape, parts, usage, content = STREAMS[name]
+    parts = [*parts[:2], *[b": ping\n\n"] * comments, *parts[2:]]
+    raw = b"".join(parts).replace(b"\n", line_end)
+    edges = [0, *sorted({i % len(raw) for i in at}), len(raw)]
+    events, out = feed(shape, [raw[a:b] for a, b in itertools.pairwise(edges)])
+    assert out == raw
+    assert events.usage == usage
+    assert events.done
+    assert events.events == content
+    assert b"[DONE]" not in out
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_an_event_a_read_and_byte_by_byte(name: str) -> None:
+    shape, parts, usage, content = STREAMS[name]
+    raw = b"".join(parts)
+    for pieces in (parts, [bytes([byte]) for byte in raw], [raw]):
+        events, out = feed(shape, pieces)
+        assert (out, events.usage, events.done, events.events) == (raw, usage, True, content)
+
+
+@pytest.mark.parametrize("step", [1000, 65_536, MAX_EVENT_BYTES])
+@pytest.mark.parametrize("name", ["response.completed", "image_generation.completed"])
+def test_a_last_event_too_long_to_hold_ends_the_stream_and_its_usage_counts(name: str, step: int) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 6, "input_tokens_details": {"cached_tokens": 4}}
+    long: dict[str, object] = {"b64_json": "x" * 3 * MAX_EVENT_BYTES, "output": []}
+    document: dict[str, object] = (
+        {"response": long | {"usage": usage, "metadata": {}}} if name[0] == "r" else {**long, "usage": usage}
+    )
+    raw = typed(name, document)
+    events, out = feed(RESPONSES if name[0] == "r" else MEDIA, [raw[i : i + step] for i in range(0, len(raw), step)])
+    assert out == raw
+    assert events.usage == Usage(5, 4, 6)
+    assert events.done
+    assert not events.loose
+
+
+def test_a_stream_is_not_whole_without_its_last_event() -> None:
+    for shape, parts, _, _ in STREAMS.values():
+        events, out = feed(shape, [b"".join(parts[:-1])])
+        assert not events.done
+        assert out == b"".join(parts[:-1])
+        events, _ = feed(shape, [b"".join(parts)[:-2]])
+        assert events.done  # only its blank line was missing
+
+
+def data_of(event: bytes) -> dict[str, object]:
+    """The document of an event of two lines."""
+    name, data, *rest = event.split(b"\n")
+    assert rest == [b"", b""]
+    document = json.loads(data.removeprefix(b"data: "))
+    assert name == b"event: " + document["type"].encode()
+    return dict(document)
+
+
+def test_a_broken_stream_ends_as_its_api_says() -> None:
+    refusal = engine_failed(502, "It broke off.", "engine_lost")
+    events = RESPONSES.events(withhold=False)
+    for part in (*STREAMS["responses"][1][:4], b": ping\n\n"):
+        events.feed(part)
+    assert data_of(RESPONSES.broken(refusal, events)) == {
+        "type": "error",
+        "code": "engine_lost",
+        "message": "It broke off.",
+        "param": None,
+        "sequence_number": 4,
+        "error": {"message": "It broke off.", "type": "server_error", "code": "engine_lost", "param": None},
+    }
+    assert data_of(RESPONSES.broken(refusal))["sequence_number"] == 0
+    assert data_of(ANTHROPIC.broken(refusal)) == {
+        "type": "error",
+        "error": {"type": "api_error", "message": "It broke off."},
+    }
+    assert data_of(MEDIA.broken(refusal))["error"] == json.loads(OPENAI.body(refusal))["error"]
+    done, _ = feed(RESPONSES, STREAMS["responses"][1])
+    assert RESPONSES.broken(refusal, done) == b""
+    assert OPENAI.broken(refusal).endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    [
+        (RESPONSES, b'data: {"type":"response.failed","response":{"error":{"message":"x"}}}\n\n'),
+        (RESPONSES, b'data: {"type":"error","code":"x","message":"x","error":{"message":"x"}}\n\n'),
+        (ANTHROPIC, b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'),
+        (MEDIA, b'data: {"type":"error","error":{"message":"x"}}\n\n'),
+        (OPENAI, b'data: {"error":{"message":"x"}}\n\n'),
+    ],
+)
+def test_a_stream_that_ends_in_an_error_says_so_in_every_api(shape: Shape, last: bytes) -> None:
+    events = shape.events(withhold=False)
+    events.feed(last)
+    events.finish()
+    assert events.says_error
+
+
+@pytest.mark.parametrize(("shape", "name"), [(RESPONSES, "responses"), (ANTHROPIC, "messages")])
+def test_a_stream_that_ends_well_says_no_error(shape: TypedShape, name: str) -> None:
+    events, _ = feed(shape, STREAMS[name][1])
+    assert not events.says_error
+
+
+@pytest.mark.parametrize(
+    ("said", "usage"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 9}}, Usage(5, 5, 2)),
+        ({"input_tokens": 5, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 3}}, Usage(5, 3, 2)),
+        ({"input_tokens": 5, "output_tokens": 2}, Usage(5, 0, 2)),
+        ({"input_tokens": 1, "cache_read_input_tokens": 31, "output_tokens": 4}, Usage(32, 31, 4)),
+        ({"input_tokens": 1, "cache_creation_input_tokens": 8, "output_tokens": 4}, Usage(9, 0, 4)),
+        ({"total_tokens": 56}, Usage(56, 0, 0)),
+        ({"type": "duration", "seconds": 3}, None),
+        ({"input_tokens": -5, "output_tokens": 1}, None),
+        ({"input_tokens": 5, "output_tokens": 1e300}, None),
+        ({"input_tokens": "5", "output_tokens": 1}, None),
+        ({"input_tokens": 5, "output_tokens": 1, "input_tokens_details": 4}, Usage(5, 0, 1)),
+        ("x", None),
+    ],
+)
+def test_usage_in_every_words(said: object, usage: Usage | None) -> None:
+    assert usage_from(said) == usage
+    tail = (json.dumps({"output": "x", "usage": said, "user": None})[5:]).encode()
+    assert usage_at_end(tail) == usage
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["input_tokens", "prompt_tokens", "cache_read_input_tokens", "total_tokens", "output_tokens"]),
+        st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.dictionaries(st.text(max_size=2), st.none()),
+    )
+)
+def test_no_usage_is_beyond_belief(said: dict[str, object]) -> None:
+    usage = usage_from(said) or Usage()
+    assert 0 <= usage.cached_tokens <= usage.input_tokens <= 1_000_000_000
+    assert 0 <= usage.output_tokens <= 1_000_000_000
+
+
+NO_ROUTE = [
+    b"<html><body>404 Not Found</body></html>",
+    b"",
+    b'{"detail":"Not Found"}',
+    b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}',
+    b'{"error":{"message":"Unknown request URL: POST /v1/x","code":"unknown_url"}}',
+    b'{"error":"Not Found"}',
+    b'{"object":"error","message":"Method Not Allowed"}',
+]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("body", NO_ROUTE)
+def test_an_engine_without_the_route_is_told_in_a_sentence(status: int, body: bytes) -> None:
+    for route in Route:
+        refusal = engine_refusal(route, status, body)
+        assert refusal is not None
+        assert refusal.status == 404
+        assert refusal.message == f"This model's engine has no route {route.path}."
+
+
+def test_other_errors_are_the_clients_and_in_its_shape() -> None:
+    missing = b'{"error":{"message":"Response with id resp_1 not found.","param":"previous_response_id"}}'
+    assert engine_refusal(Route.RESPONSES, 404, missing) is None
+    for own in (b'{"error":"no such adapter"}', b'{"detail":"The model x is not loaded"}'):
+        assert engine_refusal(Route.CHAT, 404, own) is None
+    assert not looked_into(Route.RESPONSES, 400)
+    assert looked_into(Route.MESSAGES, 400)
+    told = engine_refusal(Route.MESSAGES, 400, b'{"error":{"message":"too long","type":"x","code":7}}')
+    assert told is not None
+    assert json.loads(ANTHROPIC.body(told)) == {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "too long"},
+    }
+    theirs = b'{"type":"error","error":{"type":"not_found_error","message":"model: x"}}'
+    assert engine_refusal(Route.MESSAGES, 404, theirs) is None
+    blank = engine_refusal(Route.MESSAGES, 422, b"\xff\xfe")
+    assert blank is not None
+    assert blank.message == "The model's engine answered 422."
