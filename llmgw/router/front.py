@@ -6,6 +6,7 @@ answer is on its way stay in the socket and are read as the next request.
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -25,8 +26,14 @@ from llmgw.router.limits import (
 from llmgw.router.ports import Refusal
 from llmgw.router.reactor import CLIENT_EVENTS, GONE_EVENTS, Reactor, Signal
 from llmgw.router.relay import Stream
+from llmgw.router.tls import TlsSocket
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NOT_PLAIN_TEXT = b"This port speaks HTTPS: ask again with https:// in the address.\n"
+NOT_PLAIN = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+    % (len(_NOT_PLAIN_TEXT), _NOT_PLAIN_TEXT)
+)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -50,10 +57,12 @@ class ClientConnection:
         "_expired",
         "_head",
         "_left",
+        "_look",
         "_raw_head",
         "_reactor",
         "_retiring",
         "_sock",
+        "_tls",
         "_waiting",
         "address",
         "answered",
@@ -61,18 +70,28 @@ class ClientConnection:
         "fd",
         "gone",
         "on_gone",
+        "peer",
         "send",
         "signal",
         "stall_s",
         "stream",
     )
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, address: str) -> None:
+    def __init__(
+        self, reactor: Reactor, sock: socket.socket, address: str, context: ssl.SSLContext | None = None
+    ) -> None:
+        """Take over a client's socket, under TLS with a `context`. Raises OSError."""
         self._reactor = reactor
-        self._sock = sock
-        self.fd = sock.fileno()
+        self._tls = None if context is None else TlsSocket(sock, context)
+        self._look: Callable[[], bool] | None = None
+        """Under TLS a client's goodbye stands between its bytes: whether it is there."""
+        self._sock: socket.socket | TlsSocket = self._tls or sock
+        self.fd = self._sock.fileno()
+        self.peer = address
+        """Who connected."""
         self.address = address
-        self.send = sock.send
+        """Who asks: `peer`, or the client for whom a proxy that is believed asks now."""
+        self.send = self._sock.send
         self.stream: Stream | None = None
         self.signal = Signal()
         self.gone = False
@@ -101,7 +120,7 @@ class ClientConnection:
     def on_event(self, mask: int) -> None:
         """Serve the socket; called by the reactor."""
         stream = self.stream
-        if mask & GONE_EVENTS:
+        if mask & GONE_EVENTS or (self._look is not None and self._said_goodbye(mask)):
             self.gone = True
             if stream is not None:
                 stream.client_left()
@@ -119,6 +138,11 @@ class ClientConnection:
         wanted = select.EPOLLIN if waiting is _Waiting.TO_READ else select.EPOLLOUT
         if mask & (wanted | GONE_EVENTS):
             self._wake()
+
+    def _said_goodbye(self, mask: int) -> bool:
+        """Whether a client ended TLS without ending its connection; whoever reads finds out without this."""
+        reads = self._waiting is not _Waiting.NOTHING
+        return not reads and self._look is not None and bool(mask & select.EPOLLIN) and self._look()
 
     def tick(self, now: float) -> None:
         """Look at the deadlines; called by the reactor."""
@@ -148,6 +172,31 @@ class ClientConnection:
         self._waiting = _Waiting.NOTHING
         self._reactor.woken = True
         self.signal.set()
+
+    async def secure(self) -> None:
+        """The TLS handshake, if there is to be one; raises Gone when it fails or takes longer than a head may."""
+        tls = self._tls
+        if tls is None:
+            return
+        self._deadline, self._expired = time.monotonic() + HEAD_DEADLINE_S, False
+        try:
+            while (reading := tls.handshake()) is not None:
+                if self._expired or self._retiring or self.gone:
+                    raise Gone
+                await self._wait(_Waiting.TO_READ if reading else _Waiting.TO_WRITE)
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                await self._answer_plainly(tls)
+            raise Gone from None
+        except OSError:
+            raise Gone from None
+        self._look = tls.ended
+
+    async def _answer_plainly(self, tls: TlsSocket) -> None:
+        plain = tls.plain()
+        self._sock, self._tls, self.send = plain, None, plain.send
+        await self.write(NOT_PLAIN)
+        await self.linger()
 
     async def next_head(self) -> RequestHead:
         """The next request's head; raises Gone or Refusal."""

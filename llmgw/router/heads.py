@@ -22,8 +22,17 @@ _ONCE = frozenset(
     {b"host", b"authorization", b"content-length", b"transfer-encoding", b"x-api-key", b"api-key", b"expect"}
 )
 """Headers of which a second one makes the request ambiguous."""
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
+_HEADS_ONLY = _ONCE | {b"connection", b"content-encoding", b"content-type", b"x-forwarded-for"}
+"""Fields that mean nothing after a body; a reader that merges trailers into the head would take them for the head's."""
+_INTERNAL = (b"x-llmgw-", b"x-forwarded-")
+_LOOK_ALIKE = _ONCE | {b"connection", b"forwarded", b"x-real-ip", b"upgrade"}
+"""With underscores for dashes these are other headers to us and the same ones to CGI-like readers."""
 
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})|%(?:2[eE]|5[cC]|7[fF]|[01][0-9A-Fa-f])")
+_BAD_ESCAPE = re.compile(
+    rb"%(?![0-9A-Fa-f]{2})|%(?:2[eE]|5[cC]|7[fF]|[01][0-9A-Fa-f]|[cC][01])|%25(?:2[eEfF]|5[cC]|00)"
+)
+"""No escape, or one of a dot, a backslash, a control byte or what begins no UTF-8; or one of these encoded twice."""
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[\t \x21-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(_TOKEN + rb"+:[\t \x21-\x7e\x80-\xff]*")
 
@@ -81,10 +90,14 @@ def parse_head(raw: bytes) -> RequestHead:
             once[name] = value
         elif name == b"connection":
             connection += b"," + value.lower()
+        elif b"_" in name:
+            _check_look_alike(name)
     http11 = minor == b"1"
     _check_host(once, http11)
+    if connection:
+        _check_connection(connection)
     length, chunked = _framing(once, http11)
-    path, query = _split_target(target)
+    path, query = _split_target(target, once.get(b"host"))
     return RequestHead(
         method=method,
         path=path,
@@ -106,6 +119,17 @@ def _check_host(once: dict[bytes, bytes], http11: bool) -> None:
             raise bad_request("The Host header is missing.")
     elif not _HOST.fullmatch(host):
         raise bad_request("The Host header is malformed.")
+
+
+def _check_look_alike(name: bytes) -> None:
+    dashed = name.replace(b"_", b"-")
+    if dashed in _LOOK_ALIKE or dashed.startswith(_INTERNAL):
+        raise bad_request(f"The header {name[:40].decode()} has an underscore, which some readers take for a dash.")
+
+
+def _check_connection(options: bytes) -> None:
+    if not _FRAMING.isdisjoint(option.strip() for option in options.split(b",")):
+        raise bad_request("The Connection header names one that says where the request ends or goes.")
 
 
 def _framing(once: dict[bytes, bytes], http11: bool) -> tuple[int, bool]:
@@ -131,17 +155,25 @@ def _expects_continue(value: bytes, http11: bool) -> bool:
     return http11
 
 
-def _split_target(target: bytes) -> tuple[bytes, bytes]:
+def _split_target(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
     if target[:7].lower() == b"http://" or target[:8].lower() == b"https://":
-        authority, slash, rest = target.partition(b"://")[2].partition(b"/")
+        scheme, _, rest = target.partition(b"://")
+        authority, slash, rest = rest.partition(b"/")
         if not _HOST.fullmatch(authority) or not authority or not slash:
             raise bad_request("The request target is malformed.")
+        if host is not None and _named(host, scheme) != _named(authority, scheme):
+            raise bad_request("The request target names another host than the Host header.")
         target = b"/" + rest
     if not target.startswith(b"/") or b"#" in target:
         raise bad_request("The request target must be a path.")
     path, mark, query = target.partition(b"?")
     check_path(path)
     return path, mark + query
+
+
+def _named(authority: bytes, scheme: bytes) -> bytes:
+    """The authority as it is compared: without the scheme's own port, in lower case."""
+    return authority.lower().removesuffix(b":443" if scheme.lower() == b"https" else b":80")
 
 
 def check_path(path: bytes) -> None:
@@ -216,6 +248,8 @@ class ChunkedBody:
             self.trailer_lines += 1
             if self.trailer_lines > MAX_HEADERS or not _TRAILER.fullmatch(line):
                 raise bad_request("The chunked body's trailers are malformed.")
+            if line.partition(b":")[0].lower() in _HEADS_ONLY:
+                raise bad_request("A trailer of the chunked body belongs into the head.")
             return
         found = _CHUNK_SIZE.fullmatch(line)
         if found is None:

@@ -1,7 +1,8 @@
 """What is not inference goes to the control plane's public app, one connection a request, without the router's headers.
 
 Only allow-listed prefixes reach it, with paths that `heads.check_path` took; whatever a client claims about internal
-matters is dropped on the way.
+matters is dropped on the way. Of its address it is told what the router found; of the rest a proxy may say, what one
+that is believed said.
 """
 
 import contextlib
@@ -41,9 +42,18 @@ _DROPPED = frozenset(
         b"forwarded",
         b"x-real-ip",
         b"x-request-id",
+        b"x-http-method",
+        b"x-http-method-override",
+        b"x-method-override",
+        b"x-original-url",
+        b"x-rewrite-url",
+        b"x-client-ip",
+        b"true-client-ip",
     }
 )
 _INTERNAL = (b"x-llmgw-", b"x-forwarded-")
+_TOLD_BY_PROXIES = frozenset({b"x-forwarded-proto", b"x-forwarded-host"})
+"""What only the proxy that ends the client's TLS knows."""
 _ANSWER_HEAD = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 
 
@@ -54,8 +64,13 @@ def is_public(path: bytes) -> bool:
     return any(path == prefix or path.startswith(prefix + b"/") for prefix in PREFIXES)
 
 
-async def relay(conn: ClientConnection, head: RequestHead, public_socket: Path, request_id: str) -> None:
-    """Relay one request; the client's connection ends with the answer. Raises Refusal or Gone."""
+async def relay(
+    conn: ClientConnection, head: RequestHead, public_socket: Path, request_id: str, *, believed: bool = False
+) -> None:
+    """Relay one request; the client's connection ends with the answer. Raises Refusal or Gone.
+
+    `believed` says that the connection is a trusted proxy's.
+    """
     if head.content_length > MAX_RELAYED_BODY_BYTES:
         raise _too_long()
     stream = await _connect(public_socket)
@@ -64,9 +79,8 @@ async def relay(conn: ClientConnection, head: RequestHead, public_socket: Path, 
         async with trio.open_nursery() as nursery:
             conn.on_gone = nursery.cancel_scope.cancel
             body = trio.CancelScope()
-            nursery.start_soon(
-                _guarded, failures, nursery.cancel_scope, _send_body(conn, head, stream, request_id, body)
-            )
+            request = _request_head(conn, head, request_id, believed=believed)
+            nursery.start_soon(_guarded, failures, nursery.cancel_scope, _send_body(conn, head, stream, request, body))
             await _guarded(failures, nursery.cancel_scope, _answer(conn, stream, request_id, body))
             nursery.cancel_scope.cancel()
         conn.on_gone = None
@@ -108,11 +122,15 @@ def _away() -> Refusal:
     )
 
 
-def _request_head(conn: ClientConnection, head: RequestHead, request_id: str) -> bytes:
+def _request_head(conn: ClientConnection, head: RequestHead, request_id: str, *, believed: bool) -> bytes:
     version = b" HTTP/1.1" if head.http11 else b" HTTP/1.0"  # so that the answer's framing is one the client knows
     lines = [head.method + b" " + head.path + head.query + version]
+    names = [name for name, _ in head.headers]
+    told = {name for name in _TOLD_BY_PROXIES if believed and names.count(name) == 1}
+    options = {option.strip() for value in _values(head, b"connection") for option in value.lower().split(b",")}
     for name, value in head.headers:
-        if name not in _DROPPED and b"_" not in name and not name.startswith(_INTERNAL):
+        internal = name.startswith(_INTERNAL) and name not in told
+        if not internal and name not in _DROPPED and name not in options and b"_" not in name:
             lines.append(name + b": " + value)
     if b"host" not in head.once:
         lines.append(b"host: localhost")
@@ -126,13 +144,17 @@ def _request_head(conn: ClientConnection, head: RequestHead, request_id: str) ->
     return b"\r\n".join(lines)
 
 
+def _values(head: RequestHead, wanted: bytes) -> list[bytes]:
+    return [value for name, value in head.headers if name == wanted]
+
+
 async def _send_body(
-    conn: ClientConnection, head: RequestHead, stream: trio.SocketStream, request_id: str, scope: trio.CancelScope
+    conn: ClientConnection, head: RequestHead, stream: trio.SocketStream, request: bytes, scope: trio.CancelScope
 ) -> None:
     """Send the request. An app that answers early ends it: from then on only the answer uses the client's socket."""
     sent, until = 0, time.monotonic() + BODY_TOTAL_S
     with scope, contextlib.suppress(trio.BrokenResourceError):
-        await stream.send_all(_request_head(conn, head, request_id))
+        await stream.send_all(request)
         while (part := await conn.read_some(head, until=until)) is not None:
             sent += len(part)
             if sent > MAX_RELAYED_BODY_BYTES:

@@ -7,7 +7,8 @@ reactor.
 import errno
 import logging
 import socket
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
@@ -16,12 +17,16 @@ from llmgw.router import passthrough
 from llmgw.router.catalog import list_models, show_model
 from llmgw.router.errors import json_response, response_of
 from llmgw.router.front import ClientConnection, Gone
+from llmgw.router.front_proxies import FrontProxies
+from llmgw.router.front_tls import FrontTls
 from llmgw.router.heads import RequestHead
 from llmgw.router.inference import Inference, key_record, new_request_id
 from llmgw.router.limits import MAX_CONNECTIONS_PER_ADDRESS, UNCOUNTED_ADDRESSES
 from llmgw.router.ports import Refusal, RouterState
 from llmgw.router.reactor import Reactor, Signal
-from llmgw.router.requests import Route
+from llmgw.router.routes import ROUTES, Route
+from llmgw.router.shapes import ANTHROPIC, OPENAI, Shape
+from llmgw.router.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +36,6 @@ OUT_OF_FILES_PAUSE_S = 0.1
 """Pause when the process has no descriptor left for another connection."""
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-_ROUTES = {route.path.encode(): route for route in Route}
-
 
 async def serve(
     listener: socket.socket,
@@ -40,21 +43,30 @@ async def serve(
     *,
     public_socket: Path,
     drain: trio.Event | None = None,
+    client_tls: Path | None = None,
+    client_proxies: Path | None = None,
+    private: Sequence[Path] = (),
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients of a listening, non-blocking socket until drained.
 
     Once `drain` is set it accepts no more, closes `listener` (while it is open here, the kernel goes on handing it
     connections), ends idle connections, the others after the answer on their way, and returns; how long that may take
-    is the caller's to bound by cancelling. Without a `drain` it runs until cancelled.
+    is the caller's to bound by cancelling. Without a `drain` it runs until cancelled. `client_tls` is where the client
+    port's TLS is written down (`front_tls`), `client_proxies` which peers may say for whom they ask (`front_proxies`);
+    no provider's keys are read from what is in `private`.
     """
     drain = trio.Event() if drain is None else drain
     reactor = Reactor()
-    plane = DataPlane(reactor, state, public_socket, drain)
+    tls = FrontTls(client_tls)
+    proxies = FrontProxies(client_proxies)
+    plane = DataPlane(reactor, state, public_socket, drain, tls, proxies, private)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reactor.run)
             nursery.start_soon(reactor.run_ticks)
+            await nursery.start(tls.run)
+            await nursery.start(proxies.run)
             await plane.run(listener, task_status)
             nursery.cancel_scope.cancel()
     finally:
@@ -65,14 +77,25 @@ async def serve(
 class DataPlane:
     """The connections of one router process and the routes they may ask for."""
 
-    def __init__(self, reactor: Reactor, state: RouterState, public_socket: Path, drain: trio.Event) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        state: RouterState,
+        public_socket: Path,
+        drain: trio.Event,
+        tls: FrontTls,
+        proxies: FrontProxies,
+        private: Sequence[Path] = (),
+    ) -> None:
         self._reactor = reactor
+        self._tls = tls
+        self._proxies = proxies
         self._state = state
         self._public_socket = public_socket
         self._drain = drain
-        self._inference = Inference(reactor, state)
+        self._inference = Inference(reactor, state, private)
         self._connections: set[ClientConnection] = set()
-        self._by_address: Counter[str] = Counter()
+        self._shares = Shares(MAX_CONNECTIONS_PER_ADDRESS)
 
     def close(self) -> None:
         """Close idle engine connections."""
@@ -115,24 +138,30 @@ class DataPlane:
     def _admit(self, sock: socket.socket, peer: object, clients: trio.Nursery) -> None:
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         sock.setblocking(False)
-        if address not in UNCOUNTED_ADDRESSES and self._by_address[address] >= MAX_CONNECTIONS_PER_ADDRESS:
-            _turn_away(sock)
+        counted = address not in UNCOUNTED_ADDRESSES and not self._proxies.trusted.trusts(address)
+        group = self._shares.take(address) if counted else None
+        if counted and group is None:
+            _turn_away(sock, None if self._tls.on else self._shares.refusal())
             return
         try:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = ClientConnection(self._reactor, sock, address)
+            if self._tls.on and self._tls.context is None:
+                raise OSError(errno.EPROTO, "there is no certificate to show")
+            connection = ClientConnection(self._reactor, sock, address, self._tls.context)
         except OSError as error:
             log.warning("cannot serve a connection: %s", error.strerror)
             sock.close()
+            if group is not None:
+                self._shares.give(group)
             return
-        self._by_address[address] += 1
         self._connections.add(connection)
-        clients.start_soon(self._serve, connection)
+        clients.start_soon(self._serve, connection, group)
 
-    async def _serve(self, conn: ClientConnection) -> None:
-        """Answer one connection's requests, one after another."""
+    async def _serve(self, conn: ClientConnection, group: str | None) -> None:
+        """Answer one connection's requests, one after another; it is counted in `group`, if it is."""
         try:
+            await conn.secure()
             while not conn.retiring or not conn.answered:
                 if not await self._serve_request(conn):
                     await conn.linger()
@@ -144,9 +173,8 @@ class DataPlane:
         finally:
             conn.close()
             self._connections.discard(conn)
-            self._by_address[conn.address] -= 1
-            if self._by_address[conn.address] <= 0:
-                del self._by_address[conn.address]
+            if group is not None:
+                self._shares.give(group)
 
     async def _serve_request(self, conn: ClientConnection) -> bool:
         """Answer one request; whether the connection may carry another. Raises Gone."""
@@ -155,21 +183,48 @@ class DataPlane:
         try:
             head = await conn.next_head()
             request_id = new_request_id()
-            route = _ROUTES.get(head.path)
-            if route is not None and head.method == b"POST":
-                keep_alive = await self._inference.serve(conn, head, route, request_id)
+            if self._proxies.trusted and self._proxies.trusted.trusts(conn.peer):
+                with self._asked_for(conn, head):
+                    keep_alive = await self._route(conn, head, request_id)
             else:
-                keep_alive = await self._serve_other(conn, head, route, request_id)
+                conn.address = conn.peer
+                keep_alive = await self._route(conn, head, request_id)
         except Refusal as refusal:
             await trio.lowlevel.checkpoint()
             keep_alive = False
             if head is not None:
                 conn.skip_body()
                 keep_alive = head.keep_alive and conn.body_read and not conn.retiring and refusal.status != 400
-            allow = "POST" if refusal.status == 405 and head is not None and head.path in _ROUTES else ""
-            await _write(conn, head, response_of(refusal, request_id=request_id, keep_alive=keep_alive, allow=allow))
+            allow = "POST" if refusal.status == 405 and head is not None and head.path in ROUTES else ""
+            body = shape_of(head).body(refusal)
+            answer = response_of(refusal, request_id=request_id, keep_alive=keep_alive, allow=allow, body=body)
+            await _write(conn, head, answer)
         conn.answered += 1
         return keep_alive
+
+    @contextmanager
+    def _asked_for(self, conn: ClientConnection, head: RequestHead) -> Iterator[None]:
+        """Count a request of a proxy for the client it names; raises Refusal when that one has its share already."""
+        forwarded = [value for name, value in head.headers if name == b"x-forwarded-for"]
+        address = self._proxies.trusted.client(conn.peer, forwarded)
+        conn.address = address
+        group = None
+        if address not in UNCOUNTED_ADDRESSES and not self._proxies.trusted.trusts(address):
+            group = self._shares.take(address)
+            if group is None:
+                raise self._shares.refusal()
+        try:
+            yield
+        finally:
+            if group is not None:
+                self._shares.give(group)
+
+    async def _route(self, conn: ClientConnection, head: RequestHead, request_id: str) -> bool:
+        """Answer a request of which the head is here; whether the connection may carry another."""
+        route = ROUTES.get(head.path)
+        if route is not None and head.method == b"POST":
+            return await self._inference.serve(conn, head, route, request_id)
+        return await self._serve_other(conn, head, route, request_id)
 
     async def _serve_other(
         self, conn: ClientConnection, head: RequestHead, route: Route | None, request_id: str
@@ -178,7 +233,8 @@ class DataPlane:
         await trio.lowlevel.checkpoint()  # pipelined requests without end must not keep others from their turn
         path, method = head.path, head.method
         if route is None and passthrough.is_public(path):
-            await passthrough.relay(conn, head, self._public_socket, request_id)
+            believed = self._proxies.trusted.trusts(conn.peer)
+            await passthrough.relay(conn, head, self._public_socket, request_id, believed=believed)
             return False
         own = path in (b"/live", b"/ready", b"/v1/models") or path.startswith(b"/v1/models/")
         if route is None and not own:
@@ -210,16 +266,19 @@ async def _write(conn: ClientConnection, head: RequestHead | None, response: byt
     await conn.write(response)
 
 
-def _turn_away(sock: socket.socket) -> None:
-    """Say why and close, without a task of its own."""
-    refusal = Refusal(
-        429,
-        f"More than {MAX_CONNECTIONS_PER_ADDRESS} connections from your address.",
-        code="too_many_connections",
-        retry_after_s=1,
-    )
+def shape_of(head: RequestHead | None) -> Shape:
+    """In whose API's words the client reads errors; whoever asks for no route of an API says it in a header."""
+    route = ROUTES.get(head.path) if head is not None else None
+    if head is None or route is not None:
+        return route.shape if route is not None else OPENAI
+    return ANTHROPIC if any(name == b"anthropic-version" for name, _ in head.headers) else OPENAI
+
+
+def _turn_away(sock: socket.socket, refusal: Refusal | None) -> None:
+    """Say why, where that can be said without a handshake, and close, without a task of its own."""
     try:
-        sock.send(response_of(refusal))
+        if refusal is not None:
+            sock.send(response_of(refusal))
     except OSError:
         pass
     sock.close()

@@ -27,14 +27,21 @@ class TooLarge(LlmgwError):
     http_status = 413
 
 
+class TooSlow(LlmgwError):
+    """The body did not come in time."""
+
+    code = "timeout"
+    http_status = 408
+
+
 async def read_body(request: Request, type_: type[S]) -> S:
-    """The request's body as a `type_`; raises InvalidInput naming the field, or TooLarge."""
+    """The request's body as a `type_`; raises InvalidInput naming the field, TooLarge or TooSlow."""
     try:
         data = await request.get_data(cache=False)
     except RequestEntityTooLarge as error:
         raise TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes") from error
     except RequestTimeout as error:
-        raise InvalidInput("the body did not come") from error
+        raise TooSlow("the request's body did not come in time") from error
     if not data:
         raise InvalidInput(f"a body is needed: JSON of {type_.__name__}")
     try:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData
@@ -34,8 +35,12 @@ BACKLOG = 4096
 """With hypercorn's 100 a burst of 3,000 connects made 27 of them wait a second or more."""
 GRACE_S = 10.0
 """What is in flight at a stop gets this long; the longest answer of these apps takes well under it."""
-IDLE_S = 5.0
-"""A connection without a whole request head for this long is closed: silent, half-sent and dripped heads alike."""
+HEAD_S = 5.0
+"""From a connection's first silence, or a head's first byte, to the head's end: half-sent and dripped heads alike."""
+KEEP_ALIVE_S = 75.0
+"""A connection that had an answer may be silent this long: longer than clients' own pools keep theirs."""
+MAX_RECV_BYTES = 64 * 1024
+"""One read."""
 STALL_S = 120.0
 """A peer that takes nothing of its answer for this long is cut."""
 LINGER_S = 1.0
@@ -179,6 +184,8 @@ class _Connection(TCPServer):
         self, app: AppWrapper, config: Config, context: WorkerContext, state: ConnectionState, stream: trio.SocketStream
     ) -> None:
         super().__init__(app, config, context, cast("Any", state), cast("Any", stream))
+        self._awaits_head = False
+        """Whether the idle connection has the head's deadline, rather than that of a kept connection."""
         self._read_all = trio.Event()
         self._reader: trio.lowlevel.Task | None = None
 
@@ -208,6 +215,29 @@ class _Connection(TCPServer):
                 await self.idle_task.stop()
         finally:
             await trio.aclose_forcefully(self.stream)
+
+    async def _read_data(self) -> None:
+        stream = cast("trio.SocketStream", self.stream)
+        with contextlib.suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            while data := bytes(await stream.receive_some(MAX_RECV_BYTES)):
+                await self.protocol.handle(RawData(data))
+                if not self._awaits_head and self._head_began:
+                    await self.idle_task.restart(self._task_group, self._idle_timeout)
+            await self.protocol.handle(RawData(b""))
+        await self.protocol.handle(Closed())
+
+    @property
+    def _head_began(self) -> bool:
+        connection = cast("StrictProtocol", self.protocol).connection
+        return connection.their_state is h11.IDLE and bool(connection.trailing_data[0])
+
+    async def _idle_timeout(self) -> None:
+        answered = cast("StrictProtocol", self.protocol).keep_alive_requests > 0
+        self._awaits_head = not answered or self._head_began
+        with trio.move_on_after(HEAD_S if self._awaits_head else KEEP_ALIVE_S):
+            await cast("trio.Event", self.context.terminated).wait()
+        with trio.CancelScope(shield=True):
+            await self._initiate_server_close()
 
     async def _close(self) -> None:
         # Closed with bytes of the request unread, the kernel resets the connection and the client may lose the answer.
@@ -249,7 +279,6 @@ class _Connection(TCPServer):
 def _hypercorn_config() -> Config:
     config = Config()
     config.backlog = BACKLOG
-    config.keep_alive_timeout = IDLE_S
     config.h11_max_incomplete_size = MAX_HEAD_BYTES
     config.include_server_header = False
     config.accesslog = None

@@ -47,20 +47,45 @@ def test_no_leader_is_a_503(tmp_path: Path) -> None:
     [
         "/",
         "/api/v1/status",
-        "/v1/%2e%2e/api/v1/status",
-        "/v1/../api/v1/status",
-        "/v1//api/v1/status",
         "/metrics",
-        "/%2e%2e/leader",
         "/leader/",
+        "/leader%2fapi",
         "/static/x",
-        "/leader/..%2fapi",
         "/%00",
     ],
 )
 def test_everything_else_is_a_json_404(public: Running, path: str) -> None:
     status, kind, problem = get(public, path)
     assert (status, kind, problem["code"]) == (404, "application/problem+json", "not_found")
+
+
+@pytest.mark.promise("A19")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/%2e%2e/api/v1/status",
+        "/v1/../api/v1/status",
+        "/v1/%2E./api/v1/status",
+        "/v1/..;x/api/v1/status",
+        "/v1//api/v1/status",
+        "//api/v1/status",
+        "/%2e%2e/leader",
+        "/leader/..%2fapi",
+        "/leader/..%5Capi",
+        "/leader\\..\\api",
+    ],
+)
+def test_a_path_that_another_reader_could_shorten_is_refused(public: Running, path: str) -> None:
+    status, kind, problem = get(public, path)
+    assert (status, kind, problem["code"]) == (400, "application/problem+json", "invalid")
+
+
+def test_a_standby_tells_who_leads_with_the_status_of_one_that_does_not(tmp_path: Path) -> None:
+    control = FakeControl(is_self=False)
+    with running(tmp_path, control, app=public_app(control)) as server:
+        status, kind, answer = get(server, "/leader")
+    assert (status, kind) == (503, "application/json")
+    assert answer == {"leader": "server-1", "epoch": 3, "is_self": False}
 
 
 def test_methods_are_refused(public: Running) -> None:

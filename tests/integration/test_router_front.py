@@ -11,7 +11,11 @@ import trio
 from llmgw.core.sockets import listen_unix
 from llmgw.router import front, limits, service
 from llmgw.router.limits import MAX_BODY_BYTES
-from tests.support.router_plane import DEADLINE_S, KEY, chat, get, post, running, settled
+from llmgw.router.state import IndexedRoutes
+from llmgw.web.public import public_app as real_public_app
+from tests.support.admin_server import running as apps_running
+from tests.support.fake_control import FakeControl
+from tests.support.router_plane import DEADLINE_S, KEY, RawClient, chat, get, post, running, settled
 from tests.support.scripted_engine import (
     DONE,
     LAST_CHUNK,
@@ -248,7 +252,10 @@ PAGE = (
 async def test_the_public_app_is_relayed_to(tmp_path: Path, body: bytes) -> None:
     heads: list[bytes] = []
     path = tmp_path / "public.sock"
-    headers = b"X-LLMGW-Actor: root\r\nX_LLMGW_Actor: root\r\nX-Forwarded-For: 6.6.6.6\r\nX-Mine: yes\r\n"
+    headers = (
+        b"X-LLMGW-Actor: root\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nForwarded: for=6.6.6.6\r\n"
+        b"X-Mine: yes\r\nX-HTTP-Method-Override: DELETE\r\nX_Odd: 6.6.6.6\r\nX-Hop: 6.6.6.6\r\nConnection: X-Hop\r\n"
+    )
     async with public_app(path, PAGE, heads), running(public_socket=path) as plane:
         raw = b"POST /portal/x?q=1 HTTP/1.1\r\nHost: gw\r\n" + headers
         if body == b"chunked":
@@ -264,7 +271,9 @@ async def test_the_public_app_is_relayed_to(tmp_path: Path, body: bytes) -> None
         assert b"x-mine: yes" in head
         assert b"6.6.6.6" not in head
         assert b"llmgw" not in head.lower()
-        assert b"x-forwarded-for: 127.0.0.1" in head
+        assert b"forwarded-proto" not in head
+        assert b"override" not in head
+        assert head.count(b"x-forwarded-for: 127.0.0.1\r\n") == 1
         if body:
             assert b"some" in head
             assert head.rstrip(b"\r\n0").endswith(b"body")
@@ -314,6 +323,45 @@ async def test_a_public_app_that_fails_is_a_503(tmp_path: Path, answer: bytes) -
         assert (got.status, got.error["code"]) == (503, "control_plane_away")
     async with running(public_socket=where) as plane:
         assert (await plane.ask(get("/leader"))).status == 503
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("leads", "is_self", "status"), [("a", True, 200), ("b", False, 503), (None, False, 503)])
+async def test_a_load_balancer_learns_where_the_leader_is(
+    tmp_path: Path, leads: str | None, is_self: bool, status: int
+) -> None:
+    control = FakeControl(leads=leads, is_self=is_self)
+    with apps_running(tmp_path, control, app=real_public_app(control)) as app:
+        async with running(public_socket=app.socket) as plane:
+            answer = await plane.ask(get("/leader"))
+            assert answer.status == status
+            if leads is not None:
+                assert json.loads(answer.body) == {"leader": leads, "epoch": 3, "is_self": is_self}
+            client = await plane.connect()
+            async with client.stream:
+                await client.send(get("/leader").replace(b"GET", b"HEAD"))
+                await client.until(b"\r\n\r\n")
+                assert client.buffer.startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.trio
+async def test_readiness_is_knowing_where_to_route_and_not_ending() -> None:
+    async with running() as plane:
+        routing = plane.state.routing
+        client = await plane.connect()
+        await client.send(get("/live"))
+        assert (await client.answer()).status == 200
+        plane.state._routes = IndexedRoutes(None)
+        assert (await plane.ask(get("/ready"))).status == 503
+        assert (await plane.ask(get("/live"))).status == 200
+        plane.state.apply(routing)
+        assert (await plane.ask(get("/ready"))).status == 200
+        await client.send(b"GET /ready HTTP/1.1\r\n")
+        await client.send(b"Host: gw\r\n")
+        plane.drain.set()
+        await client.send(b"\r\n")
+        answer = await client.answer()
+        assert (answer.status, json.loads(answer.body)) == (503, {"status": "draining"})
 
 
 @pytest.mark.trio
@@ -371,6 +419,52 @@ async def test_slow_clients_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await dripping.answer()).status == 408
         assert (await stalling.answer()).status == 408
         await settled(plane)
+
+
+@pytest.mark.trio
+@pytest.mark.promise("A16")
+@pytest.mark.parametrize("before", [0, 2])
+async def test_a_dripped_head_gains_no_time(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
+    monkeypatch.setattr(front, "HEAD_DEADLINE_S", 0.3)
+    async with running() as plane:
+        client = await plane.connect()
+        for _ in range(before):
+            await client.send(get("/live"))
+            assert (await client.answer()).status == 200
+        await _drip(client, b"GET / HTTP/1.1\r\n" + b"X-A: y\r\n" * 100)
+        await settled(plane)
+
+
+@pytest.mark.trio
+@pytest.mark.promise("A16")
+@pytest.mark.parametrize("framing", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+async def test_a_dripped_body_ends_in_the_end(monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
+    """Each byte is a sign of life, and yet no body may take for ever."""
+    monkeypatch.setattr(front, "BODY_TOTAL_S", 0.3)
+    async with running() as plane:
+        client = await plane.connect()
+        await client.send(HEAD + framing + b"\r\n\r\n")
+        await _drip(client, b" " if b"Length" in framing else b"1\r\n \r\n")
+        await settled(plane)
+
+
+async def _drip(client: RawClient, data: bytes) -> None:
+    """Send a byte every 50 ms, until the answer is there: 408, and the end."""
+    async with trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            for at in range(400):
+                try:
+                    await client.send(data[at % len(data) : at % len(data) + 1])
+                except trio.BrokenResourceError:
+                    return
+                await trio.sleep(0.05)  # the drip itself
+
+        nursery.start_soon(send)
+        answer = await client.answer()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert await client.ended()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio
