@@ -1,112 +1,173 @@
 """`/metrics` in Prometheus text: what the control plane knows, absent figures left out and never zero."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 
 from llmgw.api.types import ClusterStatus
+from llmgw.control import gpu_metrics
+from llmgw.control.exposition import Labels, Page
+from llmgw.control.router_metrics import Totals
+from llmgw.core.external import model_of_external
+from llmgw.core.meters import DURATION_S, FIRST_TOKEN_S, INTER_TOKEN_S, LOOKUPS, OUTCOMES, ModelMeters
 
 _STATES = ("pending", "fetching", "checking", "starting", "ready", "draining", "failed")
 
 
-class _Page:
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def family(self, name: str, kind: str, doc: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> None:
-        lines = [f"{name}{_labels(labels)} {value:.17g}" for labels, value in samples if value is not None]
-        if lines:
-            self._lines += [f"# HELP {name} {doc}", f"# TYPE {name} {kind}", *lines]
-
-    def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
-def render(status: ClusterStatus) -> str:
-    """The page for one status."""
-    page = _Page()
-    page.family("llmgw_info", "gauge", "Version of this server.", [({"version": status.version}, 1)])
+def render(status: ClusterStatus, totals: Totals, breakers: Collection[str]) -> str:
+    """The page for one status, what all routers measured, and replicas whose breakers are not all closed, by id."""
+    page = Page()
+    replicas = Counter((r.model, r.state) for r in status.replicas)
+    page.gauges("llmgw_info", "Version of this server.", [({"version": status.version}, 1)])
     leads = any(s.leader for s in status.servers)
-    page.family("llmgw_leader", "gauge", "Whether this server leads.", [({}, int(leads))])
-    page.family(
+    page.gauges("llmgw_leader", "Whether this server leads.", [({}, int(leads))])
+    page.counters(
         "llmgw_router_requests_total",
-        "counter",
         "Requests a router answered since it started.",
         [({"pid": str(r.pid)}, r.requests) for r in status.routers],
     )
-    page.family(
+    page.gauges(
         "llmgw_router_open_requests",
-        "gauge",
         "Requests being answered.",
         [({"pid": str(r.pid)}, r.open_requests) for r in status.routers],
     )
-    page.family(
+    page.gauges(
         "llmgw_model_replicas",
-        "gauge",
         "Replicas of a model by state.",
-        [
-            (
-                {"model": m.name, "state": state},
-                sum(1 for r in status.replicas if (r.model, r.state) == (m.name, state)),
-            )
-            for m in status.models
-            for state in _STATES
-        ],
+        [({"model": m.name, "state": state}, replicas[m.name, state]) for m in status.models for state in _STATES],
     )
-    page.family(
+    page.gauges(
         "llmgw_model_replicas_wanted",
-        "gauge",
         "Replicas wanted.",
         [({"model": m.name}, m.wanted) for m in status.models],
     )
     _nodes(page, status)
-    _cards(page, status)
+    gpu_metrics.cards(page, status)
+    gpu_metrics.engines(page, status)
+    _traffic(page, totals)
+    _attempts(page, totals.models)
+    _timings(page, totals.models)
+    _breakers(page, status, breakers)
+    _routers(page, totals)
     return page.text()
 
 
-def _nodes(page: _Page, status: ClusterStatus) -> None:
+def _nodes(page: Page, status: ClusterStatus) -> None:
     nodes = [({"node": n.name}, n) for n in status.nodes]
-    page.family(
+    page.gauges(
         "llmgw_node_connected",
-        "gauge",
         "Whether the node's agent is connected.",
         [(labels, int(n.state in ("connected", "cordoned"))) for labels, n in nodes],
     )
-    page.family(
-        "llmgw_node_cpu_utilization_percent", "gauge", "CPU in use.", [(labels, n.cpu_percent) for labels, n in nodes]
-    )
-    page.family("llmgw_node_load1", "gauge", "Load over a minute.", [(labels, n.load_1m) for labels, n in nodes])
-    page.family(
-        "llmgw_node_memory_bytes", "gauge", "Memory.", [(labels, n.memory_total_bytes or None) for labels, n in nodes]
-    )
-    page.family(
+    page.gauges("llmgw_node_cpu_utilization_percent", "CPU in use.", [(labels, n.cpu_percent) for labels, n in nodes])
+    page.gauges("llmgw_node_load1", "Load over a minute.", [(labels, n.load_1m) for labels, n in nodes])
+    page.gauges("llmgw_node_memory_bytes", "Memory.", [(labels, n.memory_total_bytes or None) for labels, n in nodes])
+    page.gauges(
         "llmgw_node_memory_used_bytes",
-        "gauge",
         "Memory that is not available.",
         [
             (labels, n.memory_total_bytes - n.memory_available_bytes if n.memory_available_bytes else None)
             for labels, n in nodes
         ],
     )
+    gpu_metrics.heat(page, status)
 
 
-def _cards(page: _Page, status: ClusterStatus) -> None:
-    cards = [({"node": n.name, "gpu": str(c.index), "class": c.gpu_class}, c) for n in status.nodes for c in n.cards]
-    figures = (
-        ("llmgw_gpu_memory_total_bytes", "Memory of the card.", "memory_total_bytes"),
-        ("llmgw_gpu_memory_used_bytes", "Memory of the card in use.", "memory_used_bytes"),
-        ("llmgw_gpu_utilization_percent", "Share of time any kernel ran.", "utilization_percent"),
-        ("llmgw_gpu_temperature_celsius", "Temperature of the card.", "temperature_c"),
-        ("llmgw_gpu_power_watts", "Power draw of the card.", "power_w"),
+def _traffic(page: Page, totals: Totals) -> None:
+    models = totals.models
+    page.counters(
+        "llmgw_requests_total",
+        "Inference requests ended, by outcome; model is empty where none of the catalog was reached.",
+        [
+            ({"model": name, "outcome": outcome}, meters.requests.get(outcome, 0))
+            for name, meters in models.items()
+            for outcome in OUTCOMES
+        ],
     )
-    for name, doc, field in figures:
-        page.family(name, "gauge", doc, [(labels, getattr(card, field)) for labels, card in cards])
-    page.family("llmgw_gpu_healthy", "gauge", "Whether the card is healthy.", [(lb, int(c.healthy)) for lb, c in cards])
+    page.counters(
+        "llmgw_tokens_total",
+        "Tokens of answered requests; cached is part of input.",
+        [
+            ({"model": name, "kind": kind}, count)
+            for name, meters in models.items()
+            if meters.duration.counts
+            for kind, count in (
+                ("input", meters.input_tokens),
+                ("cached", meters.cached_tokens),
+                ("output", meters.output_tokens),
+            )
+        ],
+    )
+    page.counters(
+        "llmgw_limits_hit_total",
+        "Requests refused by a limit or budget.",
+        [
+            ({"model": name, "scope": scope, "limit": limit}, count)
+            for name, meters in models.items()
+            for hit, count in meters.limits_hit.items()
+            for scope, _, limit in (hit.partition("/"),)
+        ],
+    )
 
 
-def _labels(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items()) + "}"
+def _attempts(page: Page, models: Mapping[str, ModelMeters]) -> None:
+    _by_model(page, "llmgw_retries_total", "Tries of requests after their first.", models, lambda m: m.retries)
+    _by_model(
+        page,
+        "llmgw_breaker_openings_total",
+        "Times a breaker of a replica opened.",
+        models,
+        lambda m: m.breaker_openings,
+    )
 
 
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def _by_model(
+    page: Page, name: str, doc: str, models: Mapping[str, ModelMeters], count: Callable[[ModelMeters], int]
+) -> None:
+    page.counters(name, doc, [({"model": model}, count(meters)) for model, meters in models.items()])
+
+
+def _timings(page: Page, models: Mapping[str, ModelMeters]) -> None:
+    labelled: list[tuple[Labels, ModelMeters]] = [({"model": name}, meters) for name, meters in models.items()]
+    page.histograms(
+        "llmgw_first_token_seconds",
+        "From a request's body having arrived to its first token.",
+        FIRST_TOKEN_S,
+        [(labels, meters.first_token) for labels, meters in labelled],
+    )
+    page.histograms(
+        "llmgw_inter_token_seconds",
+        "Between two arrivals of tokens of one streamed answer.",
+        INTER_TOKEN_S,
+        [(labels, meters.inter_token) for labels, meters in labelled],
+    )
+    page.histograms(
+        "llmgw_request_duration_seconds",
+        "From a request's body having arrived to its end.",
+        DURATION_S,
+        [(labels, meters.duration) for labels, meters in labelled],
+    )
+
+
+def _breakers(page: Page, status: ClusterStatus, breakers: Collection[str]) -> None:
+    models = {r.id: r.model for r in status.replicas if r.state == "ready" or r.id in breakers}
+    models |= {name: model for name in breakers if (model := model_of_external(name))}
+    page.gauges(
+        "llmgw_breaker_open",
+        "Whether a router keeps requests from the replica.",
+        [({"model": model, "replica": replica}, int(replica in breakers)) for replica, model in models.items()],
+    )
+
+
+def _routers(page: Page, totals: Totals) -> None:
+    lookups = totals.key_lookups
+    page.counters(
+        "llmgw_key_lookups_total",
+        "API keys looked up by routers.",
+        [({"result": result}, lookups.get(result, 0)) for result in LOOKUPS if lookups],
+    )
+    page.counters(
+        "llmgw_usage_rows_dropped_total",
+        "Usage rows that could be kept nowhere.",
+        [({}, totals.usage_dropped if lookups else None)],
+    )
+    page.gauges("llmgw_usage_rows_waiting", "Usage rows that wait to be stored.", [({}, totals.usage_waiting)])

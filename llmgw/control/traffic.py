@@ -15,6 +15,7 @@ from typing import NamedTuple
 import trio
 
 from llmgw.api.watch import ALL_MODELS, History, TrafficRow
+from llmgw.control.pace import NO_GAPS, Gaps
 from llmgw.core.routing import UsageRow
 
 LAG_S = 2
@@ -112,11 +113,21 @@ class _Series:
 
 
 class TrafficMeter:
-    """Counts usage rows. `wall` is Unix seconds; `known` says whether a name is a model of the catalog."""
+    """Counts usage rows. `wall` is Unix seconds; `known` says whether a name is a model of the catalog.
 
-    def __init__(self, *, known: Callable[[str], bool], wall: Callable[[], float] = time.time) -> None:
+    `gaps` says how tokens came lately, of a model or of ALL_MODELS: routers tell of answers that have not ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        known: Callable[[str], bool],
+        wall: Callable[[], float] = time.time,
+        gaps: Callable[[str], Gaps] = lambda model: NO_GAPS,
+    ) -> None:
         self._known = known
         self._wall = wall
+        self._gaps = gaps
         self._series: dict[str, _Series] = {ALL_MODELS: _Series()}
         self._batches: dict[str, None] = {}
         self._step = self._complete(wall())
@@ -146,6 +157,7 @@ class TrafficMeter:
         for name in self._series.keys() | {n for n, count in open_requests.items() if count and self._known(n)}:
             series = self._series.get(name) or _Series()
             requests, errors, given, made = series.mean(begin, RATE_S)
+            gaps = self._gaps(name)
             rows[name] = TrafficRow(
                 requests_per_s=requests,
                 errors_per_s=errors,
@@ -153,6 +165,9 @@ class TrafficMeter:
                 output_tokens_per_s=made,
                 first_token_p50_ms=series.quantile(0.5),
                 first_token_p95_ms=series.quantile(0.95),
+                inter_token_p50_ms=gaps.p50_ms,
+                inter_token_p95_ms=gaps.p95_ms,
+                inter_token_p99_ms=gaps.p99_ms,
                 open_requests=total_open if name == ALL_MODELS else open_requests.get(name, 0),
             )
         return rows

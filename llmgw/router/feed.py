@@ -22,6 +22,7 @@ from llmgw.core.routing import (
     RouterHello,
     RouterMessage,
     Routing,
+    ScopeTable,
     UsageBatch,
     UsageStored,
 )
@@ -112,6 +113,7 @@ class FeedClient:
         self._asks.clear()
         self._batch = None
         self._report_at = 0.0
+        self._state.meters.begin_anew()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, sock, nursery.cancel_scope)
@@ -147,6 +149,10 @@ class FeedClient:
         match message:
             case Routing():
                 self._apply(message)
+            case ScopeTable():
+                if message != self._state.scope_table:
+                    self._state.apply_scopes(message)
+                    self._saved.heard_scopes(message)
             case KeyAnswer():
                 self._keys.answered(message)
             case KeyChanged():

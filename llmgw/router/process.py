@@ -8,6 +8,7 @@ import argparse
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -26,10 +27,13 @@ from llmgw.core.layout import ServerLayout
 from llmgw.core.processes import boot_id, start_time
 from llmgw.core.routing import RouterHello
 from llmgw.core.secrets import key_digest
+from llmgw.router import slots
+from llmgw.router.counters import Counters
 from llmgw.router.drain import Drain
 from llmgw.router.feed import FeedClient
 from llmgw.router.handover import RouterRecord, forget_record, serve_handover, write_record
 from llmgw.router.keys import KeyCache, sweep_lookups
+from llmgw.router.limiter import Limiter
 from llmgw.router.ports import RouterState
 from llmgw.router.saved import SavedState
 from llmgw.router.state import FollowerState
@@ -80,7 +84,8 @@ async def run_router(options: RouterOptions, listener: socket.socket, serve: Ser
     secret = layout.cluster_secret.read_bytes()
     keys = KeyCache(partial(key_digest, secret))
     usage = UsageSpool(layout.spool, options.index)
-    state = FollowerState(cluster_secret=secret, keys=keys, usage=usage)
+    counters = _counters(layout)
+    state = FollowerState(cluster_secret=secret, keys=keys, usage=usage, limiter=Limiter(counters))
     saved = _restore(layout, state, keys)
     drain = Drain()
     record = _describe(options, listener)
@@ -99,6 +104,7 @@ async def run_router(options: RouterOptions, listener: socket.socket, serve: Ser
     finally:
         usage.close()
         saved.write()
+        slots.give_up(counters)
 
 
 async def _front(
@@ -150,12 +156,28 @@ async def _signals(
             drain.request(0.0 if drain.requested.is_set() else drain_s)
 
 
+def _counters(layout: ServerLayout) -> Counters:
+    """The machine's counters with a slot of ours, or some of our own: limits then hold for this router alone."""
+    try:
+        counters = Counters.open(layout.counters)
+        if slots.claim(counters):
+            return counters
+        counters.close()
+        trouble = "no slot can be had"
+    except OSError as error:
+        trouble = str(error)
+    _log.error("the shared counters cannot be used, each router limits for itself: %s", trouble)
+    return Counters.private()
+
+
 def _restore(layout: ServerLayout, state: FollowerState, keys: KeyCache) -> SavedState:
     """Begin with what the routers of this machine heard last, and keep what is heard from here on."""
     saved = SavedState(layout.routing_cache)
     routing, records = saved.load()
     if routing is not None:
         state.apply(routing)
+    if saved.scopes is not None:
+        state.apply_scopes(saved.scopes)
     for digest, record in records.items():
         keys.restore(digest, record)
     keys.on_learned = saved.learned
@@ -208,10 +230,11 @@ def main(argv: Sequence[str] | None = None, *, load: Callable[[], Serve] | None 
         # A router without its log file serves all the same; its supervisor keeps what it prints.
         jsonlog.setup(None, process=name)
     try:
+        _allow_descriptors()
         listener = socket.socket(fileno=descriptor)
         listener.set_inheritable(False)
         listener.setblocking(False)
-        trio.run(run_router, options, listener, (load or _data_plane)())
+        trio.run(run_router, options, listener, load() if load else _data_plane(options.layout))
     except BaseException:
         # The last border of the process: whatever ended it belongs into its log.
         _log.exception("router %d ended after %.1f s", options.index, time.monotonic() - began)
@@ -219,10 +242,17 @@ def main(argv: Sequence[str] | None = None, *, load: Callable[[], Serve] | None 
     return 0
 
 
-def _data_plane() -> Serve:
+def _allow_descriptors() -> None:
+    """As many as the machine allows: a stream takes two, and the usual soft limit of 1,024 would end at 500 of them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _data_plane(layout: ServerLayout) -> Serve:
     from llmgw.router.service import serve
 
-    return serve
+    proxies = layout.client_proxies
+    return partial(serve, client_tls=layout.client_tls, client_proxies=proxies, private=(layout.data,))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ SPOOL_CAP_BYTES = 100 * 1024 * 1024
 ROWS_A_RECORD = 500
 """A damaged record loses at most this many rows."""
 _HEAD = struct.Struct(">II")
+_FIXARRAY, _ARRAY16 = 0x90, 0xDC
+"""How msgpack begins an array of up to 15, and of up to 65,535 elements."""
 _LOCK = "lock"
 _SUFFIX = ".rows"
 _FORGOTTEN_S = 60.0
@@ -62,6 +64,8 @@ class Segment:
     size: int
     own: bool
     """Whether it is in this process's own directory, which stays until the process ends."""
+    rows: int = 0
+    """How many rows it holds, as far as that is known without decoding them."""
 
     def read(self) -> tuple[list[UsageRow], int]:
         """Its rows, and how many records were torn or damaged."""
@@ -151,7 +155,7 @@ class SpoolDirectory:
             if home is None:
                 continue
             segments = [
-                Segment(path=file, home=home, size=file.stat().st_size, own=False)
+                Segment(path=file, home=home, size=file.stat().st_size, own=False, rows=count_rows(file.read_bytes()))
                 for file in sorted(path.glob(f"*{_SUFFIX}"))
             ]
             if not segments:
@@ -222,6 +226,23 @@ def read_records(data: bytes) -> tuple[list[UsageRow], int]:
         except msgspec.DecodeError:
             damaged += 1
     return rows, damaged
+
+
+def count_rows(data: bytes) -> int:
+    """How many rows the whole records in `data` say they hold, by the length each array begins with."""
+    rows = position = 0
+    while position + _HEAD.size < len(data):
+        length, _ = _HEAD.unpack_from(data, position)
+        position += _HEAD.size
+        payload = memoryview(data)[position : position + 3]
+        position += length
+        if position > len(data):
+            break
+        if payload[0] & 0xF0 == _FIXARRAY:
+            rows += payload[0] & 0x0F
+        elif payload[0] == _ARRAY16 and len(payload) == 3:
+            rows += int.from_bytes(payload[1:], "big")
+    return rows
 
 
 def _make_home(parent: Path) -> _Home:

@@ -68,6 +68,18 @@ class UsageSpool:
             self._fresh or self._unsent or self._backlog or self._replaying or self._replayed_from or self._batch
         )
 
+    @property
+    def waiting_rows(self) -> int:
+        """How many these are, those in files as far as the files say."""
+        batch = 0 if self._batch is None else len(self._batch.rows)
+        return (
+            len(self._fresh)
+            + len(self._unsent)
+            + len(self._replaying)
+            + batch
+            + sum(segment.rows for segment in self._backlog)
+        )
+
     def record(self, row: UsageRow) -> None:
         """Keep `row`. Never blocks, never raises."""
         if len(self._fresh) >= MAX_QUEUED:
@@ -179,6 +191,7 @@ class UsageSpool:
             return
         if sealed is None:
             return
+        sealed.rows = len(remaining)
         self._backlog.append(sealed)
         self._unsent.clear()
         if not self._batch_is_replay:

@@ -95,6 +95,32 @@ async def test_a_long_outage_keeps_memory_bounded_and_loses_nothing(tmp_path: Pa
 
 
 @pytest.mark.trio
+async def test_rows_that_wait_are_counted_wherever_they_are(tmp_path: Path) -> None:
+    """In memory, in sealed files, in what a dead router left, and on their way."""
+    count = 2 * MAX_QUEUED + 10
+    async with running(tmp_path) as (spool, _):
+        for number in range(count):
+            spool.record(row(number))
+            if number % 4000 == 3999:
+                assert spool.waiting_rows == number + 1
+                await until(lambda: not spool._fresh)
+        await until(lambda: not spool._fresh and bool(spool._backlog))
+        assert spool.waiting_rows == count
+    async with running(tmp_path, index=1) as (other, store):
+        await until(lambda: bool(other._backlog))
+        assert other.waiting_rows == count
+        store.acknowledges = False
+        other.feed_up()
+        await until(lambda: bool(store.ids))
+        assert other.waiting_rows == count
+        store.acknowledges = True
+        other.feed_down()
+        other.feed_up()
+        await until(lambda: not other.waiting)
+        assert other.waiting_rows == 0
+
+
+@pytest.mark.trio
 async def test_what_a_dead_router_left_is_sent_by_the_next_of_any_index(tmp_path: Path) -> None:
     """Also past a torn end; a living router's spool is left alone."""
     async with running(tmp_path, index=3) as (spool, _):

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.control import traffic
+from llmgw.control.pace import NO_GAPS, Gaps
 from llmgw.control.traffic import LAG_S, POINTS, STEP_S, TrafficMeter, by_model
 from llmgw.core.routing import UsageRow
 
@@ -44,6 +45,17 @@ def test_rates_are_means_over_ten_seconds() -> None:
     assert (rows["m"].open_requests, rows["n"].open_requests, rows["*"].open_requests) == (3, 0, 4)
     wall.now += 20
     assert meter.rows({}, 0)["m"].requests_per_s == 0.0
+
+
+def test_gaps_between_tokens_are_shown_beside_what_ended() -> None:
+    """Also of a model whose first answer still streams."""
+    told = {"m": Gaps(20.0, 45.5, 90.25), "*": Gaps(10.0, 30.0, 60.0)}
+    meter = TrafficMeter(known=lambda name: True, wall=Wall(), gaps=lambda model: told.get(model, NO_GAPS))
+    rows = meter.rows({"m": 1, "n": 1}, 2)
+    shown = {
+        name: (row.inter_token_p50_ms, row.inter_token_p95_ms, row.inter_token_p99_ms) for name, row in rows.items()
+    }
+    assert shown == {"m": told["m"], "*": told["*"], "n": (None, None, None)}
 
 
 def test_a_batch_sent_again_counts_once_and_an_old_backlog_makes_no_spike() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.core.routing import UsageRow
-from llmgw.router.spool import ROWS_A_RECORD, encode_records, read_records
+from llmgw.router.spool import ROWS_A_RECORD, count_rows, encode_records, read_records
 
 
 def row(number: int) -> UsageRow:
@@ -38,7 +38,18 @@ def test_a_damaged_record_is_skipped(position: int, flip: int) -> None:
     assert read_records(bytes(first + last)) == ([row(2)], 1)
 
 
+@given(st.lists(st.integers(1, ROWS_A_RECORD), max_size=4), st.integers(0, 40))
+@settings(max_examples=40)
+def test_rows_are_counted_without_decoding_them(sizes: list[int], missing: int) -> None:
+    """Those of whole records, whatever the size of a record."""
+    data = b"".join(record for size in sizes for record in encode_records([row(number) for number in range(size)]))
+    assert count_rows(data) == sum(sizes)
+    cut = data[: max(0, len(data) - missing)]
+    assert count_rows(cut) == len(read_records(cut)[0])
+
+
 @given(st.binary(max_size=200))
 def test_garbage_is_no_rows(data: bytes) -> None:
     """A file of anything never raises."""
     read_records(data)
+    assert count_rows(data) >= 0
