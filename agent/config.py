@@ -5,6 +5,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -45,6 +46,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Cards that are left alone, by UUID or index."""
     prefer_nvml: bool = True
     """Whether cards are read through NVML when it is there, before `nvidia-smi`."""
+    dcgm_exporter: str = "http://127.0.0.1:9400/metrics"
+    """Where a dcgm-exporter tells how much of each chip works, for cards whose driver does not; `off` asks none."""
+    ib_root: str = "/sys/class/infiniband"
+    """Directory in which InfiniBand devices are found."""
     stop_engines_on_exit: bool = False
     """Whether engines end with the agent on SIGTERM. Otherwise they go on and the next agent takes them over."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -95,9 +100,21 @@ def check_agent_config(config: AgentConfig) -> None:
         parse_listen(server, source=f"servers[{i}]")
     if not 0 <= config.memory_reserve_gb < 1e6:
         raise InvalidInput(f"{config.memory_reserve_gb} is not a size in GB", field="memory_reserve_gb")
+    if config.dcgm_exporter != "off":
+        _check_exporter(config.dcgm_exporter)
     for name in config.engine_env:
         if not name or "=" in name or "\0" in name:
             raise InvalidInput(f"{name!r} is no name of a variable", field="engine_env")
+
+
+def _check_exporter(text: str) -> None:
+    try:
+        url = urlsplit(text)
+        good = url.scheme == "http" and bool(url.hostname) and url.port != 0 and url.username is None
+    except ValueError:
+        good = False
+    if not good:
+        raise InvalidInput(f"{text!r} is neither off nor http://HOST:PORT/PATH", field="dcgm_exporter")
 
 
 def node_name(config: AgentConfig) -> str:

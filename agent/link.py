@@ -257,10 +257,13 @@ class Link:
         while True:
             session.wake.clear()
             while session.outbox:
-                await call.send_message(session.outbox.popleft())
+                await self._send(call, session.outbox.popleft())
             if session.overflowed:
                 raise Refused(f"the server took none of {OUTBOX_MESSAGES} waiting messages")
             await session.wake.wait()
+
+    async def _send(self, call: Call, message: AgentMessage) -> None:
+        await call.send_message(message)
 
     async def _watch(self, session: _Session, heartbeat_s: float) -> None:
         seq = 0

@@ -15,6 +15,7 @@ import trio
 
 import llmgw
 from agent.config import AgentConfig, engine_address, load_agent_config
+from agent.discovery.dcgm import Exporter
 from agent.discovery.surveyor import Surveyor
 from agent.engines import known_engines
 from agent.engines.base import Engine
@@ -32,6 +33,7 @@ from agent.state import Outbox
 from agent.supervise import Supervisor
 from agent.weights.cache import Cache
 from llmgw.core import jsonlog
+from llmgw.core.cluster import Card
 from llmgw.core.errors import LlmgwError
 from llmgw.core.layout import AgentLayout
 from llmgw.core.processes import boot_id
@@ -86,8 +88,7 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
         supervisor = Supervisor(_site(config, layout, identity, address, surveyor.host.cpus, engines, fetches, outbox))
         await supervisor.take_over()
         surveyor.problems = supervisor.problems
-        meter = Meter(layout.weights, shown=lambda: surveyor.card_uuids)
-        sensors = SensorService(meter, surveyor.reader, outbox, limiter=surveyor.limiter)
+        sensors = _sensors(config, layout, surveyor, supervisor, outbox)
         logs = LogDesk(layout, outbound)
         link = Link(layout, hello=partial(_hello, surveyor, supervisor), outbound=link_outbound, inbound=link_inbound)
 
@@ -111,6 +112,25 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
                 await supervisor.stop_all(grace_s=EXIT_GRACE_S, reason="the agent ends")
             nursery.cancel_scope.cancel()
     log.info("The agent ends and %s", "its engines ended with it" if config.ends_engines else "its engines go on")
+
+
+def _sensors(
+    config: AgentConfig, layout: AgentLayout, surveyor: Surveyor, supervisor: Supervisor, outbox: Outbox
+) -> SensorService:
+    def pids() -> dict[str, int]:
+        return {status.shard_id: status.pid for status in supervisor.statuses() if status.pid}
+
+    def cards() -> tuple[Card, ...]:
+        return surveyor.cards
+
+    return SensorService(
+        Meter(layout.weights, cards=cards, engines=pids),
+        outbox,
+        reader=lambda: surveyor.reader,
+        cards=cards,
+        exporter=Exporter(config.dcgm_exporter),
+        limiter=surveyor.limiter,
+    )
 
 
 def _hello(surveyor: Surveyor, supervisor: Supervisor) -> Hello:

@@ -1,83 +1,121 @@
-"""Figures of the machine and its cards, told when one of them changed enough to matter, and no oftener than needed."""
+"""Figures of the machine and its cards, told when one of them changed enough to matter, and no oftener than needed.
+
+Nothing is spawned for a sample while the cards are read through NVML.
+"""
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import trio
 
+from agent.columns import MachineFigures, sensors_message, wear_message
+from agent.discovery.dcgm import Exporter, filled_in
 from agent.discovery.gpu import CardSample, GpuReader, ReaderFailed
-from agent.discovery.host import CpuMeter, disk_free, load_1m, memory_available
+from agent.discovery.host import CpuMeter, disk_free, load_1m, memory_available, memory_total
+from agent.discovery.hwmon import CpuPower, temperatures
+from agent.discovery.kernel_log import KernelLog
+from agent.discovery.process_tree import TreeMeter
 from agent.state import Outbox
-from llmgw.wire.llmgw.v1 import Sensors
+from llmgw.core.cluster import Card
+from llmgw.core.wear import CardWear as Worn
+from llmgw.wire.llmgw.v1 import CardWear, Sensors
 
 log = logging.getLogger("agent.sensors")
 
 SAMPLE_EVERY_S = 5.0
 """Figures of the machine are read this often; cards no oftener than their reader allows."""
+WEAR_EVERY_S = 60.0
+"""Counts of what wears out move slowly."""
+NOTHING_KEPT = Worn()
+"""Of a card that keeps no count."""
 READER_TIMEOUT_S = 15.0
 """A card reader that takes longer is left to itself, and not asked again before it has come back: no thread more."""
-_MEMORY_STEP = 16 * 1024 * 1024
-"""Memory and disk figures are rounded down to this, so that noise is not news."""
 
 
 class Meter:
     """Turns readings into a message, or into none when nothing changed."""
 
-    def __init__(self, weights: Path, *, shown: Callable[[], Collection[str]]) -> None:
-        """`shown` names the cards of the inventory; others are left out."""
+    def __init__(
+        self,
+        weights: Path,
+        *,
+        cards: Callable[[], Sequence[Card]],
+        engines: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """`cards` are those of the inventory, others are left out; `engines` are pids by shard id."""
         self._weights = weights
-        self._shown = shown
+        self._cards = cards
+        self._engines = engines
         self._cpu = CpuMeter()
+        self._power = CpuPower()
+        self._trees = TreeMeter()
         self._last = b""
 
     def forget(self) -> None:
         """The next message is sent whatever it says: a new connection knows nothing."""
         self._last = b""
 
-    def message(self, cards: Sequence[CardSample]) -> Sensors | None:
+    def message(self, samples: Sequence[CardSample]) -> Sensors | None:
         """All figures in columns; none when they are what was last told. Blocking for a moment."""
-        available, free = memory_available(), disk_free(self._weights)
-        cpu, load = self._cpu.percent(), load_1m()
-        shown = self._shown()
-        kept = [card for card in cards if card.uuid in shown]
-        sensors = Sensors(
-            uuids=[card.uuid for card in kept],
-            memory_used_bytes=_column([card.memory_used_bytes for card in kept]),
-            utilization_percent=_column([card.utilization_percent for card in kept]),
-            temperature_c=_column([card.temperature_c for card in kept]),
-            power_w=_column([None if card.power_w is None else round(card.power_w) for card in kept]),
-            cpu_percent=None if cpu is None else float(round(cpu)),
-            load_1m=None if load is None else round(load, 1),
-            memory_available_bytes=_rounded(available),
-            disk_free_bytes=_rounded(free),
+        available = memory_available()
+        heat, inlet = temperatures()
+        machine = MachineFigures(
+            cpu_percent=self._cpu.percent(),
+            load_1m=load_1m(),
+            memory_available_bytes=available,
+            disk_free_bytes=disk_free(self._weights),
+            cpu_temperature_c=heat,
+            cpu_power_w=self._power.watts(),
+            inlet_temperature_c=inlet,
         )
-        encoded = bytes(sensors)
+        shown = {card.uuid: card for card in self._cards()}
+        kept = {s.uuid: _with_host_memory(shown[s.uuid], s, available) for s in samples if s.uuid in shown}
+        message = sensors_message(machine, tuple(kept.values()), self._trees.figures(self._engines()))
+        encoded = bytes(message)
         if encoded == self._last:
             return None
         self._last = encoded
-        return sensors
+        return message
 
 
 class SensorService:
     """Samples for ever and tells the control plane."""
 
     def __init__(
-        self, meter: Meter, reader: GpuReader | None, outbox: Outbox, *, limiter: trio.CapacityLimiter
+        self,
+        meter: Meter,
+        outbox: Outbox,
+        *,
+        reader: Callable[[], GpuReader | None],
+        cards: Callable[[], Sequence[Card]],
+        exporter: Exporter,
+        limiter: trio.CapacityLimiter,
+        kernel_log: KernelLog | None = None,
     ) -> None:
-        """`limiter` has one token: whoever holds it may call the reader."""
+        """`reader` is asked for before every sample: a driver may come up after the agent.
+
+        `limiter` has one token: whoever holds it may call the reader.
+        """
         self._meter = meter
-        self._reader = reader
         self._outbox = outbox
-        self._cards: tuple[CardSample, ...] = ()
+        self._reader = reader
+        self._cards = cards
+        self._exporter = exporter
         self._limiter = limiter
+        self._samples: tuple[CardSample, ...] = ()
         self._sampled_at = -math.inf
+        self._log = kernel_log or KernelLog()
+        self._worn_at = -math.inf
+        self._worn = b""
         self._wake = trio.Event()
 
     def tell_again(self) -> None:
         """Tell everything at once, changed or not: a new connection knows nothing."""
         self._meter.forget()
+        self._worn, self._worn_at = b"", -math.inf
         self._wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -85,35 +123,66 @@ class SensorService:
         task_status.started()
         while True:
             await self._sample_cards()
-            sensors = await trio.to_thread.run_sync(self._meter.message, self._cards)
+            # The exporter's figures are fetched for every telling: they have their own pace, and fail by themselves.
+            wanted = self._unprofiled()
+            profiles = await self._exporter.profiles(wanted)
+            told = filled_in(self._samples, {uuid: profiles[uuid] for uuid in wanted if uuid in profiles})
+            sensors = await trio.to_thread.run_sync(self._meter.message, told)
             if sensors is not None:
                 self._outbox.sensors(sensors)
+            await self._tell_wear()
             with trio.move_on_after(SAMPLE_EVERY_S):
                 await self._wake.wait()
             self._wake = trio.Event()
 
+    def _unprofiled(self) -> Collection[str]:
+        """Whole cards that were read and have no profile of their own."""
+        cards = self._cards()
+        split = {card.parent for card in cards}
+        whole = {card.uuid for card in cards if not card.parent and card.healthy and card.uuid not in split}
+        return [sample.uuid for sample in self._samples if sample.uuid in whole and not sample.profile_source]
+
     async def _sample_cards(self) -> None:
-        reader = self._reader
+        reader = self._reader()
         if reader is None or trio.current_time() - self._sampled_at < reader.sample_every_s:
             return
         self._sampled_at = trio.current_time()
         try:
             with trio.fail_after(READER_TIMEOUT_S):
-                self._cards = await trio.to_thread.run_sync(
+                self._samples = await trio.to_thread.run_sync(
                     reader.sample, abandon_on_cancel=True, limiter=self._limiter
                 )
         except (ReaderFailed, trio.TooSlowError) as error:
             # Absent, never the last word for ever: what is shown must be what is.
-            self._cards = ()
+            self._samples = ()
             log.warning("The cards cannot be read: %s", str(error) or "the reader did not come back")
 
+    async def _tell_wear(self) -> None:
+        reader = self._reader()
+        if reader is None or trio.current_time() - self._worn_at < WEAR_EVERY_S:
+            return
+        self._worn_at = trio.current_time()
+        addresses = {card.uuid: card.bus_id for card in self._cards() if not card.parent}
 
-def _column(values: Sequence[float | int | None]) -> list[float]:
-    """One entry a card, NaN for "not reported"; empty when no card reports it."""
-    if all(value is None for value in values):
-        return []
-    return [math.nan if value is None else float(value) for value in values]
+        def read() -> CardWear:
+            # A card that fell off the bus tells nothing any more, and the kernel's log tells why.
+            known = {**dict.fromkeys(addresses, NOTHING_KEPT), **reader.wear()}
+            worn = self._log.added_to(known, addresses)
+            kept = {uuid: wear for uuid, wear in worn.items() if uuid in addresses and wear != NOTHING_KEPT}
+            return wear_message(kept)
+
+        try:
+            with trio.fail_after(READER_TIMEOUT_S):
+                message = await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._limiter)
+            if message.uuids and bytes(message) != self._worn:
+                self._worn = bytes(message)
+                self._outbox.wear(message)
+        except (ReaderFailed, trio.TooSlowError) as error:
+            log.warning("What wears out cannot be read: %s", str(error) or "the reader did not come back")
 
 
-def _rounded(value: int | None) -> int | None:
-    return None if value is None else value - value % _MEMORY_STEP
+def _with_host_memory(card: Card, sample: CardSample, available: int | None) -> CardSample:
+    """A chip that uses the node's memory uses what the node has not left."""
+    if not card.unified or available is None:
+        return sample
+    return msgspec.structs.replace(sample, memory_used_bytes=max(0, memory_total() - available))

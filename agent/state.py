@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import trio
 
-from llmgw.wire.llmgw.v1 import AgentMessage, FetchProgress, Inventory, Sensors, ShardStatus
+from llmgw.wire.llmgw.v1 import AgentMessage, CardWear, FetchProgress, Inventory, Sensors, ShardStatus
 
 
 class Outbox:
@@ -30,6 +30,10 @@ class Outbox:
     def sensors(self, sensors: Sensors) -> None:
         """Report figures of the machine and its cards."""
         self._put("sensors", AgentMessage(sensors=sensors))
+
+    def wear(self, wear: CardWear) -> None:
+        """Report counts of what wears out."""
+        self._put("wear", AgentMessage(card_wear=wear))
 
     def inventory(self, inventory: Inventory) -> None:
         """Report what the machine is."""

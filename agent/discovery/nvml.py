@@ -1,19 +1,37 @@
 """Cards through NVML. Every figure is asked for alone, so one that the card does not have costs only itself."""
 
-import contextlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import TypeVar
 
-from agent.discovery.gpu import CardReading, CardSample, ReaderFailed
-from agent.discovery.gpu_class import gpu_class
+import msgspec
+
+from agent.discovery import nvml_figures
+from agent.discovery.gpu import (
+    MAX_CARDS,
+    NO_MEMORY,
+    SPLIT,
+    CardReading,
+    CardSample,
+    ReaderFailed,
+    instance_index,
+)
+from agent.discovery.gpu_class import gpu_class, mig_class
+from agent.discovery.nvml_calls import Nvml as Calls
+from agent.discovery.nvml_calls import count, text
+from agent.discovery.nvml_gpm import Gpm
+from agent.discovery.nvml_wear import XidEvents, card_wear
+from agent.discovery.words import UUID, bus_id
 from llmgw.core.cluster import Card
-
-T = TypeVar("T")
+from llmgw.core.wear import CardWear
 
 SAMPLE_EVERY_S = 5.0
-"""A sample is a few library calls a card."""
-MAX_CARDS = 256
+"""A sample is a dozen library calls a card, a few hundred microseconds."""
+MAX_INSTANCES = 16
+"""MIG instances looked for on one card; no card has more than 7 GPU instances."""
+_P2P_NVLINK = 2
+"""NVML_P2P_CAPS_INDEX_NVLINK."""
+_PROFILE = re.compile(r"\bMIG (\S+)")
 
 
 class Nvml:
@@ -24,6 +42,9 @@ class Nvml:
 
     def __init__(self, library: ModuleType | None = None) -> None:
         self._library = library
+        self._calls: Calls | None = None
+        self._gpm: Gpm | None = None
+        self._xids: XidEvents | None = None
 
     def open(self) -> None:
         """Load the library; raises ReaderFailed."""
@@ -33,98 +54,168 @@ class Nvml:
             except ImportError as error:
                 raise ReaderFailed("the Python package nvidia-ml-py is not installed") from error
             self._library = pynvml
-        self._or_failed(self._nvml.nvmlInit)
+        calls = Calls(self._library)
+        calls.need("nvmlInit")
+        self._calls, self._gpm, self._xids = calls, Gpm(calls), XidEvents(calls)
 
     def cards(self) -> CardReading:
-        """Facts of each card; raises ReaderFailed."""
-        driver = _text(self._or_none(self._nvml.nvmlSystemGetDriverVersion))
+        """Facts of each card; raises ReaderFailed when there is no telling how many there are."""
+        driver = self._nvml.text("nvmlSystemGetDriverVersion")
         cards: list[Card] = []
-        problems: list[str] = []
-        for index in range(self._count()):
-            try:
-                cards.append(self._card(index, driver))
-            except ReaderFailed as error:
-                problems.append(f"Card {index} cannot be read: {error}.")
-        return CardReading(cards=tuple(cards), problems=tuple(problems))
+        problems = self._each(lambda index: cards.extend(self._describe(index, driver)), "cannot be read")
+        linked = self._linked({card.uuid: card.index for card in cards if not card.parent})
+        whole = tuple(_with_peers(card, linked.get(card.uuid)) for card in cards)
+        return CardReading(cards=whole[:MAX_CARDS], problems=problems, unread=len(problems))
 
     def sample(self) -> tuple[CardSample, ...]:
         """Figures of each card; raises ReaderFailed."""
-        samples = []
-        for index in range(self._count()):
-            with contextlib.suppress(ReaderFailed):
-                samples.append(self._sample(index))
+        samples: list[CardSample] = []
+        self._each(lambda index: samples.extend(self._measure(index)), "")
         return tuple(samples)
+
+    def wear(self) -> Mapping[str, CardWear]:
+        """Counts of each card; raises ReaderFailed."""
+        calls = self._nvml
+        assert self._xids is not None
+        worn: dict[str, CardWear] = {}
+
+        def read(index: int) -> None:
+            handle = calls.need("nvmlDeviceGetHandleByIndex", index)
+            uuid = text(calls.need("nvmlDeviceGetUUID", handle))
+            assert self._xids is not None
+            self._xids.watch(handle, uuid)
+            worn[uuid] = card_wear(calls, handle)
+
+        self._each(read, "")
+        return self._xids.added_to(worn)
 
     def close(self) -> None:
         """Let the library go."""
-        if self._library is not None:
-            self._or_none(self._nvml.nvmlShutdown)
+        if self._calls is not None:
+            if self._gpm is not None:
+                self._gpm.close()
+            if self._xids is not None:
+                self._xids.close()
+            self._calls.get("nvmlShutdown")
 
     @property
-    def _nvml(self) -> ModuleType:
-        assert self._library is not None, "open() comes first"
-        return self._library
+    def _nvml(self) -> Calls:
+        assert self._calls is not None, "open() comes first"
+        return self._calls
 
-    def _count(self) -> int:
-        return min(MAX_CARDS, int(self._or_failed(self._nvml.nvmlDeviceGetCount)))
+    def _each(self, do: Callable[[int], None], problem: str) -> tuple[str, ...]:
+        """Do it for every card; a card that cannot be read costs only itself. Raises ReaderFailed without a count."""
+        problems = []
+        number = count(self._nvml.need("nvmlDeviceGetCount"))
+        if number is None:
+            raise ReaderFailed("the driver gives no number of cards")
+        for index in range(min(MAX_CARDS, number)):
+            try:
+                do(index)
+            except ReaderFailed as error:
+                problems.append(f"Card {index} {problem}: {error}.")
+        return tuple(problems)
 
-    def _card(self, index: int, driver: str) -> Card:
-        nvml = self._nvml
-        handle = self._or_failed(nvml.nvmlDeviceGetHandleByIndex, index)
-        uuid = _text(self._or_failed(nvml.nvmlDeviceGetUUID, handle))
-        name = _text(self._or_none(nvml.nvmlDeviceGetName, handle))
-        capability = self._or_none(nvml.nvmlDeviceGetCudaComputeCapability, handle)
-        mode = self._or_none(nvml.nvmlDeviceGetMigMode, handle)
-        split = mode is not None and mode[0] == 1
-        memory = None if split else self._memory(handle)
-        problem = ""
-        if split:
-            problem = "The card is split into MIG instances; the instances take work, the card does not."
-        elif memory is None:
-            problem = "The driver reports no memory of its own for the card, so nothing can be placed on it."
-        return Card(
+    def _describe(self, index: int, driver: str) -> Iterator[Card]:
+        """A card and, when it is split, its instances."""
+        calls = self._nvml
+        handle = calls.need("nvmlDeviceGetHandleByIndex", index)
+        uuid = text(calls.need("nvmlDeviceGetUUID", handle))
+        if not UUID.fullmatch(uuid):
+            raise ReaderFailed("the driver gives it no UUID")
+        name = calls.text("nvmlDeviceGetName", handle)
+        memory = nvml_figures.memory(calls, handle)
+        split = nvml_figures.split(calls, handle)
+        pci = calls.get("nvmlDeviceGetPciInfo", handle)
+        card = Card(
             uuid=uuid,
             index=index,
             name=name,
             gpu_class=gpu_class(name, memory[0] if memory else None),
-            memory_total_bytes=memory[0] if memory else None,
-            compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
+            memory_total_bytes=memory[0] if memory and not split else None,
+            compute_capability=_capability(calls.get("nvmlDeviceGetCudaComputeCapability", handle)),
             driver=driver,
-            problem=problem,
+            problem=SPLIT if split else "" if memory else NO_MEMORY,
+            bus_id=bus_id(text(getattr(pci, "busId", None))),
+            pcie_generation=calls.count("nvmlDeviceGetMaxPcieLinkGeneration", handle) or None,
+            pcie_width=calls.count("nvmlDeviceGetMaxPcieLinkWidth", handle) or None,
         )
+        yield card
+        if split:
+            for instance, gpu_instance, compute_instance in self._instances(handle):
+                found = self._instance(card, instance, gpu_instance, compute_instance)
+                if found is not None:
+                    yield found
 
-    def _sample(self, index: int) -> CardSample:
-        nvml = self._nvml
-        handle = self._or_failed(nvml.nvmlDeviceGetHandleByIndex, index)
-        memory = self._memory(handle)
-        rates = self._or_none(nvml.nvmlDeviceGetUtilizationRates, handle)
-        power_mw = self._or_none(nvml.nvmlDeviceGetPowerUsage, handle)
-        temperature = self._or_none(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
-        return CardSample(
-            uuid=_text(self._or_failed(nvml.nvmlDeviceGetUUID, handle)),
-            memory_used_bytes=memory[1] if memory else None,
-            utilization_percent=float(rates.gpu) if rates is not None and 0 <= rates.gpu <= 100 else None,
-            temperature_c=None if temperature is None else float(temperature),
-            power_w=None if power_mw is None else power_mw / 1000,
-        )
-
-    def _memory(self, handle: object) -> tuple[int, int] | None:
-        """Total and used bytes; a unified-memory card leaves zeros in the answer, which say nothing."""
-        info = self._or_none(self._nvml.nvmlDeviceGetMemoryInfo, handle)
-        return (int(info.total), int(info.used)) if info is not None and info.total > 0 else None
-
-    def _or_failed(self, call: Callable[..., T], *args: object) -> T:
-        try:
-            return call(*args)
-        except self._nvml.NVMLError as error:
-            raise ReaderFailed(str(error)) from error
-
-    def _or_none(self, call: Callable[..., T], *args: object) -> T | None:
-        try:
-            return call(*args)
-        except self._nvml.NVMLError:
+    def _instance(self, card: Card, handle: object, gpu_instance: int, compute_instance: int) -> Card | None:
+        calls = self._nvml
+        uuid = calls.text("nvmlDeviceGetUUID", handle)
+        if not UUID.fullmatch(uuid):
             return None
+        name = calls.text("nvmlDeviceGetName", handle)
+        named = _PROFILE.search(name)
+        profile = named[1] if named else ""
+        memory = nvml_figures.memory(calls, handle)
+        return Card(
+            uuid=uuid,
+            index=instance_index(card.index, gpu_instance, compute_instance),
+            name=name or card.name,
+            gpu_class=mig_class(card.gpu_class, profile, memory[0] if memory else None),
+            memory_total_bytes=memory[0] if memory else None,
+            compute_capability=card.compute_capability,
+            driver=card.driver,
+            problem="" if memory else NO_MEMORY,
+            bus_id=card.bus_id,
+            parent=card.uuid,
+            mig_profile=profile,
+        )
+
+    def _instances(self, handle: object) -> Iterator[tuple[object, int, int]]:
+        """Handle, GPU instance and compute instance of each MIG device of a card."""
+        calls = self._nvml
+        most = calls.count("nvmlDeviceGetMaxMigDeviceCount", handle)
+        for place in range(min(MAX_INSTANCES, MAX_INSTANCES if most is None else most)):
+            instance = calls.get("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            if instance is None:
+                continue
+            gpu_instance = calls.count("nvmlDeviceGetGpuInstanceId", instance)
+            compute_instance = calls.count("nvmlDeviceGetComputeInstanceId", instance)
+            yield instance, place if gpu_instance is None else gpu_instance, compute_instance or 0
+
+    def _measure(self, index: int) -> Iterator[CardSample]:
+        calls = self._nvml
+        assert self._gpm is not None
+        handle = calls.need("nvmlDeviceGetHandleByIndex", index)
+        uuid = text(calls.need("nvmlDeviceGetUUID", handle))
+        split = nvml_figures.split(calls, handle)
+        sample = nvml_figures.card_sample(calls, handle, uuid, split=split)
+        yield self._gpm.added_to(sample, handle, split=split)
+        if split:
+            for instance, _, _ in self._instances(handle):
+                name = calls.text("nvmlDeviceGetUUID", instance)
+                if name:
+                    yield nvml_figures.instance_sample(calls, instance, name, sample)
+
+    def _linked(self, indexes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+        """The cards each card reaches over NVLink; a card of which nothing is known is left out."""
+        calls = self._nvml
+        handles = {uuid: calls.get("nvmlDeviceGetHandleByIndex", index) for uuid, index in indexes.items()}
+        found = {}
+        for uuid, handle in handles.items():
+            others = [(o, h) for o, h in handles.items() if o != uuid]
+            said = {o: calls.count("nvmlDeviceGetP2PStatus", handle, h, _P2P_NVLINK) for o, h in others}
+            if any(status is not None for status in said.values()):
+                found[uuid] = tuple(other for other, status in said.items() if status == 0)
+        return found
 
 
-def _text(value: str | bytes | None) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+def _with_peers(card: Card, peers: tuple[str, ...] | None) -> Card:
+    return card if peers is None else msgspec.structs.replace(card, nvlink_peers=peers)
+
+
+def _capability(value: object) -> str:
+    """`9.0` of the library's pair."""
+    if isinstance(value, list | tuple) and len(value) == 2:
+        major, minor = count(value[0]), count(value[1])
+        return "" if major is None or minor is None else f"{major}.{minor}"
+    return ""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import agent
+from agent.discovery.nameless import index_of
 
 MARK_VARIABLE = "LLMGW_MARK"
 NODE_VARIABLE = "LLMGW_NODE"
@@ -48,7 +49,7 @@ def build_environment(
         **engine,
         **profile,
         # No card at all for a CPU profile, so that nothing takes memory on a card it was not given.
-        "CUDA_VISIBLE_DEVICES": ",".join(card_uuids),
+        "CUDA_VISIBLE_DEVICES": ",".join(index_of(uuid) or uuid for uuid in card_uuids),
         **fixed,
     }
 

@@ -4,36 +4,35 @@ Counts and names over their limits refuse the whole message (InvalidInput: the s
 (NaN, negative, over a limit) count as not reported; texts lose control characters and what is over their length.
 """
 
-import math
 import re
-from collections.abc import Sequence
-from typing import TypeVar
 from urllib.parse import urlsplit
 
+from llmgw.agents.plausible import (
+    LINE_CHARS,
+    MAX_BYTES,
+    MAX_CARDS,
+    MAX_CPUS,
+    MAX_ENGINES,
+    MAX_LOG_LINES,
+    MAX_PARTS,
+    MAX_PID,
+    MAX_PROBLEMS,
+    MAX_SHARDS,
+    MAX_TOKENS,
+    MAX_TOOLKITS,
+    NAME_CHARS,
+    bounded,
+    clean,
+    identity,
+    size_of,
+    whole,
+)
 from llmgw.core.catalog import Profile
-from llmgw.core.cluster import Card, EngineBuild, FetchProgress, Node, Replica, ShardState
+from llmgw.core.cluster import Card, EngineBuild, FetchProgress, MachinePart, Node, Replica, ShardState
 from llmgw.core.errors import InvalidInput
-from llmgw.core.figures import CardFigures, NodeFigures
 from llmgw.core.snapshot import CatalogEntry
-from llmgw.core.text import safe
 from llmgw.wire.llmgw import v1 as wire
 
-MAX_CARDS = 64
-MAX_SHARDS = 256
-MAX_ENGINES = 32
-MAX_PROBLEMS = 16
-MAX_LOG_LINES = 1000
-MAX_BYTES = 2**50
-"""1 PiB: no card, memory or disk of a node is larger."""
-MAX_CPUS = 65_536
-MAX_PID = 2**22
-MAX_TOKENS = 2**31
-LINE_CHARS = 4096
-TEXT_CHARS = 500
-NAME_CHARS = 128
-
-T = TypeVar("T")
-_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,254}")
 _HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
 _LOCAL_PATTERN = re.compile(r"(localhost|127\..*|0\..*|0|::1?|::ffff:127\..*)\Z", re.IGNORECASE)
 """What would mean the control plane's machine and not the node's."""
@@ -59,7 +58,7 @@ def node_from_hello(hello: wire.Hello, *, node: str, peer_address: str) -> Node:
         name=node,
         address=described.address,
         agent_version=clean(hello.agent_version, NAME_CHARS),
-        agent_pid=_int(hello.pid, MAX_PID),
+        agent_pid=whole(hello.pid, MAX_PID),
         boot_id=clean(hello.boot_id, NAME_CHARS),
         cpus=described.cpus,
         cpu_model=described.cpu_model,
@@ -68,16 +67,19 @@ def node_from_hello(hello: wire.Hello, *, node: str, peer_address: str) -> Node:
         disk_total_bytes=described.disk_total_bytes,
         cards=described.cards,
         engines=described.engines,
+        numa_nodes=described.numa_nodes,
+        cuda_toolkits=described.cuda_toolkits,
+        parts=described.parts,
         simulated=hello.simulated,
     )
 
 
 def node_from_inventory(inventory: wire.Inventory, *, node: str, peer_address: str) -> Node:
     """The parts of a node that an inventory describes. Raises InvalidInput."""
-    cards = tuple(_card(card, f"cards[{i}]") for i, card in _bounded(inventory.cards, MAX_CARDS, "cards"))
+    cards = tuple(_card(card, f"cards[{i}]") for i, card in bounded(inventory.cards, MAX_CARDS, "cards"))
     if len({card.uuid for card in cards}) != len(cards):
         raise InvalidInput("two cards have the same uuid", field="cards")
-    engines = tuple(_engine(e, f"engines[{i}]") for i, e in _bounded(inventory.engines, MAX_ENGINES, "engines"))
+    engines = tuple(_engine(e, f"engines[{i}]") for i, e in bounded(inventory.engines, MAX_ENGINES, "engines"))
     address = inventory.address or peer_address
     if not _HOST_PATTERN.fullmatch(address):
         raise InvalidInput(f"{clean(address, 80)!r} is neither a host name nor an address", field="address")
@@ -89,12 +91,15 @@ def node_from_inventory(inventory: wire.Inventory, *, node: str, peer_address: s
     return Node(
         name=node,
         address=address,
-        cpus=_int(inventory.cpus, MAX_CPUS),
+        cpus=whole(inventory.cpus, MAX_CPUS),
         cpu_model=clean(inventory.cpu_model, NAME_CHARS),
-        memory_total_bytes=_int(inventory.memory_total_bytes, MAX_BYTES),
-        disk_total_bytes=_int(inventory.disk_total_bytes, MAX_BYTES),
+        memory_total_bytes=whole(inventory.memory_total_bytes, MAX_BYTES),
+        disk_total_bytes=whole(inventory.disk_total_bytes, MAX_BYTES),
         cards=cards,
         engines=engines,
+        numa_nodes=whole(inventory.numa_nodes, MAX_CPUS),
+        cuda_toolkits=tuple(clean(version, 16) for version in inventory.cuda_toolkits[:MAX_TOOLKITS]),
+        parts=tuple(_part(part) for part in inventory.parts[:MAX_PARTS]),
     )
 
 
@@ -107,7 +112,7 @@ def replicas_from_hello(hello: wire.Hello, *, node: str) -> tuple[Replica, ...]:
     """Everything the node runs. Raises InvalidInput, also for a shard named twice."""
     found = tuple(
         replica_from_status(status, node=node, where=f"shards[{i}]")
-        for i, status in _bounded(hello.shards, MAX_SHARDS, "shards")
+        for i, status in bounded(hello.shards, MAX_SHARDS, "shards")
     )
     if len({replica.id for replica in found}) != len(found):
         raise InvalidInput("a shard is named twice", field="shards")
@@ -116,7 +121,7 @@ def replicas_from_hello(hello: wire.Hello, *, node: str) -> tuple[Replica, ...]:
 
 def replica_from_status(status: wire.ShardStatus, *, node: str, where: str = "shard_status") -> Replica:
     """A shard's state; without `spec` the replica's model is empty: only one known already may be updated by it."""
-    shard_id = _id(status.shard_id, f"{where}.shard_id")
+    shard_id = identity(status.shard_id, f"{where}.shard_id")
     state = _STATES.get(status.state)
     if state is None:
         raise InvalidInput("the state is none that this version knows", field=f"{where}.state")
@@ -127,22 +132,22 @@ def replica_from_status(status: wire.ShardStatus, *, node: str, where: str = "sh
     return Replica(
         id=replica_id,
         node=node,
-        model=_id(spec.model, f"{where}.spec.model") if status.spec else "",
-        profile=_id(spec.profile, f"{where}.spec.profile") if status.spec else "",
-        engine=_id(spec.engine, f"{where}.spec.engine") if status.spec else "",
+        model=identity(spec.model, f"{where}.spec.model") if status.spec else "",
+        profile=identity(spec.profile, f"{where}.spec.profile") if status.spec else "",
+        engine=identity(spec.engine, f"{where}.spec.engine") if status.spec else "",
         spec_hash=clean(spec.spec_hash, NAME_CHARS),
         state=state,
         cards=tuple(
-            _id(uuid, f"{where}.spec.card_uuids[{i}]")
-            for i, uuid in _bounded(spec.card_uuids, MAX_CARDS, f"{where}.spec.card_uuids")
+            identity(uuid, f"{where}.spec.card_uuids[{i}]")
+            for i, uuid in bounded(spec.card_uuids, MAX_CARDS, f"{where}.spec.card_uuids")
         ),
-        memory_bytes=_int(spec.memory_bytes, MAX_BYTES),
+        memory_bytes=whole(spec.memory_bytes, MAX_BYTES),
         endpoint=_endpoint(status.endpoint, f"{where}.endpoint"),
-        pid=_int(status.pid, MAX_PID),
+        pid=whole(status.pid, MAX_PID),
         message=clean(status.message),
-        context_length=_int(spec.context_length, MAX_TOKENS),
-        slots=_int(spec.slots, MAX_TOKENS),
-        restarts=_int(status.restarts, MAX_TOKENS),
+        context_length=whole(spec.context_length, MAX_TOKENS),
+        slots=whole(spec.slots, MAX_TOKENS),
+        restarts=whole(status.restarts, MAX_TOKENS),
         adopted=status.adopted,
     )
 
@@ -154,57 +159,20 @@ def check_endpoint(replica: Replica, address: str) -> None:
         raise InvalidInput(f"replica {replica.id} is said to answer at {host}, but its node's address is {address}")
 
 
-def figures_from(sensors: wire.Sensors, uuids: Sequence[str]) -> tuple[NodeFigures, tuple[str, ...]]:
-    """Sensor readings, and the order of cards that holds from here on; `uuids` is the one that held so far.
-
-    Raises InvalidInput for a column that does not have one entry a card.
-    """
-    order = tuple(uuids)
-    if sensors.uuids:
-        order = tuple(_id(uuid, f"uuids[{i}]") for i, uuid in _bounded(sensors.uuids, MAX_CARDS, "uuids"))
-    used = _column(sensors.memory_used_bytes, len(order), "memory_used_bytes", MAX_BYTES)
-    utilization = _column(sensors.utilization_percent, len(order), "utilization_percent", 100.0)
-    temperature = _column(sensors.temperature_c, len(order), "temperature_c", 300.0)
-    power = _column(sensors.power_w, len(order), "power_w", 20_000.0)
-    sm_active = _column(sensors.sm_active_percent, len(order), "sm_active_percent", 100.0)
-    power_limit = _column(sensors.power_limit_w, len(order), "power_limit_w", 20_000.0)
-    memory_temperature = _column(sensors.memory_temperature_c, len(order), "memory_temperature_c", 300.0)
-    cards = {
-        uuid: CardFigures(
-            memory_used_bytes=None if (value := used[i]) is None else int(value),
-            utilization_percent=utilization[i],
-            temperature_c=temperature[i],
-            power_w=power[i],
-            sm_active_percent=sm_active[i],
-            power_limit_w=power_limit[i],
-            memory_temperature_c=memory_temperature[i],
-        )
-        for i, uuid in enumerate(order)
-    }
-    figures = NodeFigures(
-        cpu_percent=_figure(sensors.cpu_percent, 100.0),
-        load_1m=_figure(sensors.load_1m, 1e6),
-        memory_available_bytes=_size(sensors.memory_available_bytes),
-        disk_free_bytes=_size(sensors.disk_free_bytes),
-        cards=cards,
-    )
-    return figures, order
-
-
 def progress_from(message: wire.FetchProgress) -> tuple[tuple[str, ...], FetchProgress]:
     """Ids of the replicas that wait for a download, and how far it is. Raises InvalidInput."""
     waiting = tuple(
-        _id(shard, f"shard_ids[{i}]").removesuffix("/0")
-        for i, shard in _bounded(message.shard_ids, MAX_SHARDS, "shard_ids")
+        identity(shard, f"shard_ids[{i}]").removesuffix("/0")
+        for i, shard in bounded(message.shard_ids, MAX_SHARDS, "shard_ids")
     )
-    done, total = _int(message.done_bytes, MAX_BYTES), _int(message.total_bytes, MAX_BYTES)
+    done, total = whole(message.done_bytes, MAX_BYTES), whole(message.total_bytes, MAX_BYTES)
     phase = message.phase if message.phase in _PHASES else ""
     return waiting, FetchProgress(phase=phase, done_bytes=min(done, total) if total else done, total_bytes=total)
 
 
 def log_lines_from(message: wire.LogLines) -> tuple[str, ...]:
     """Log lines, each one line without control characters. Raises InvalidInput for too many in one message."""
-    return tuple(clean(line, LINE_CHARS) for _, line in _bounded(message.lines, MAX_LOG_LINES, "lines"))
+    return tuple(clean(line, LINE_CHARS) for _, line in bounded(message.lines, MAX_LOG_LINES, "lines"))
 
 
 def start_shard(replica: Replica, entry: CatalogEntry, profile: Profile, *, engine_key: str) -> wire.ServerMessage:
@@ -245,66 +213,50 @@ def shard_id_of(replica_id: str) -> str:
     return f"{replica_id}/0"
 
 
-def clean(text: str, limit: int = TEXT_CHARS) -> str:
-    """Text from a node as one harmless line of at most `limit` characters."""
-    shown = safe(text[: limit + 1])
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
 def _card(card: wire.Card, where: str) -> Card:
     return Card(
-        uuid=_id(card.uuid, f"{where}.uuid"),
-        index=_int(card.index, MAX_CPUS),
+        uuid=identity(card.uuid, f"{where}.uuid"),
+        index=whole(card.index, MAX_CPUS),
         name=clean(card.name, NAME_CHARS),
         gpu_class=clean(card.gpu_class, NAME_CHARS),
-        memory_total_bytes=_size(card.memory_total_bytes),
+        memory_total_bytes=size_of(card.memory_total_bytes),
         compute_capability=clean(card.compute_capability, 16),
         driver=clean(card.driver, 64),
         healthy=card.healthy,
         problem=clean(card.problem),
+        bus_id=clean(card.bus_id, 32),
+        parent=identity(card.parent, f"{where}.parent") if card.parent else "",
+        mig_profile=clean(card.mig_profile, 32),
+        unified=card.unified,
+        pcie_generation=whole(card.pcie_generation, 100) or None,
+        pcie_width=whole(card.pcie_width, 100) or None,
+        numa_node=card.numa_node if card.numa_node is not None and card.numa_node <= MAX_CPUS else None,
+        nvlink_peers=tuple(
+            identity(uuid, f"{where}.nvlink_peers[{i}]")
+            for i, uuid in bounded(card.nvlink_peers, MAX_CARDS, f"{where}.nvlink_peers")
+        )
+        if card.nvlink_read
+        else None,
+    )
+
+
+def _part(part: wire.MachinePart) -> MachinePart:
+    return MachinePart(
+        kind=clean(part.kind, 16),
+        name=clean(part.name, NAME_CHARS),
+        state=clean(part.state, 32),
+        size_bytes=whole(part.size_bytes, MAX_BYTES),
+        rate_bps=whole(part.rate_bps, MAX_BYTES),
     )
 
 
 def _engine(engine: wire.Engine, where: str) -> EngineBuild:
     return EngineBuild(
-        engine=_id(engine.name, f"{where}.name"),
+        engine=identity(engine.name, f"{where}.name"),
         version=clean(engine.version, NAME_CHARS),
         usable=engine.usable,
         why_not=clean(engine.why_not),
     )
-
-
-def _bounded(items: Sequence[T], limit: int, field: str) -> Sequence[tuple[int, T]]:
-    if len(items) > limit:
-        raise InvalidInput(f"{len(items)} entries are over the limit of {limit}", field=field)
-    return tuple(enumerate(items))
-
-
-def _id(text: str, field: str) -> str:
-    if not _ID_PATTERN.fullmatch(text) or any(part in ("", ".", "..") for part in text.split("/")):
-        raise InvalidInput(f"{clean(text, 80)!r} is not an id: letters, digits and ._:/@+=- , 255 at most", field=field)
-    return text
-
-
-def _int(value: int, limit: int) -> int:
-    """`value`, or 0 ("not said") when it cannot be."""
-    return value if 0 <= value <= limit else 0
-
-
-def _size(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value <= MAX_BYTES else None
-
-
-def _figure(value: float | None, limit: float) -> float | None:
-    return value if value is not None and math.isfinite(value) and 0.0 <= value <= limit else None
-
-
-def _column(values: Sequence[float], cards: int, field: str, limit: float) -> Sequence[float | None]:
-    if not values:
-        return [None] * cards
-    if len(values) != cards:
-        raise InvalidInput(f"{len(values)} entries for {cards} cards", field=field)
-    return [_figure(value, limit) for value in values]
 
 
 def _endpoint(text: str, field: str) -> str:

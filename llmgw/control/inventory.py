@@ -3,7 +3,7 @@
 Written by the session loop (what agents say) and the reconciler (what it ordered); everyone else reads snapshots.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,8 @@ from llmgw.core.cluster import (
     Replica,
     ShardState,
 )
-from llmgw.core.figures import CardFigures, NodeFigures
+from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
+from llmgw.core.wear import CardWear
 
 SETTLE_S = LOST_AFTER_S
 """Known nodes have this long after a takeover to say what they run."""
@@ -39,6 +40,9 @@ class Inventory:
         """Nodes that spoke since this process leads."""
         self._replicas: dict[str, Replica] = {}
         self._cards: dict[str, CardFigures] = {}
+        self._wear: dict[str, CardWear] = {}
+        self._engines: dict[str, dict[str, ReplicaFigures]] = {}
+        """What engines take, by node and replica."""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, int] = {}
         self._since = clock()
@@ -68,6 +72,7 @@ class Inventory:
             self._forget_cards(Node(name=gone))
             del self._nodes[gone]
             self._told.pop(gone, None)
+            self._engines.pop(gone, None)
             self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
             self._touched.everything()
         self._changed()
@@ -134,6 +139,9 @@ class Inventory:
             disk_total_bytes=node.disk_total_bytes,
             cards=node.cards,
             engines=node.engines,
+            numa_nodes=node.numa_nodes,
+            cuda_toolkits=node.cuda_toolkits,
+            parts=node.parts,
         )
         self._problems[node.name] = tuple(problems)
         self._touch_node(node.name)
@@ -151,11 +159,24 @@ class Inventory:
             else card
             for card in node.cards
         )
-        self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given)
+        # These have no last word that outlives their sensor.
+        heat = {k: getattr(figures, k) for k in HEAT_FIELDS}
+        self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given, **heat)
+        self._engines[name] = figures.replicas
         # Only its own cards: names it makes up take no memory and change nobody else's figures.
-        self._cards.update({card.uuid: figures.cards[card.uuid] for card in cards if card.uuid in figures.cards})
+        told = {card.uuid: figures.cards[card.uuid] for card in cards if card.uuid in figures.cards}
+        if any(_lasting(self.figures(uuid)) != _lasting(sensed) for uuid, sensed in told.items()):
+            self._touched.node(name)
+        self._cards.update(told)
         self._told[name] = self._clock()
         self._touched.figures(name)
+
+    def worn(self, name: str, wear: Mapping[str, CardWear]) -> None:
+        """Newest counts of what wears out, of the node's own cards."""
+        node = self._nodes.get(name)
+        if node is not None:
+            self._wear.update({card.uuid: wear[card.uuid] for card in node.cards if card.uuid in wear})
+            self._touched.node(name)
 
     def shard_changed(self, node: str, replica: Replica) -> None:
         """A status of a shard the agent has; one the leader never heard of is taken in when it says what it is."""
@@ -250,9 +271,32 @@ class Inventory:
         """A card's newest readings."""
         return self._cards.get(card_uuid, CardFigures())
 
+    def wear(self, card_uuid: str) -> CardWear | None:
+        """A card's newest counts; none where it keeps none."""
+        return self._wear.get(card_uuid)
+
+    def takes(self, replica: Replica) -> ReplicaFigures:
+        """What a replica's engine takes of its node."""
+        return self._engines.get(replica.node, {}).get(replica.id, ReplicaFigures())
+
+    def engines(self, node: str) -> Mapping[str, ReplicaFigures]:
+        """What the node's engines take, by replica."""
+        return self._engines.get(node, {})
+
     def problems(self, node: str) -> tuple[str, ...]:
         """What the node's agent complains of."""
         return self._problems.get(node, ())
+
+    def complaints(self, name: str) -> tuple[str, ...]:
+        """What needs attention on the node: its agent's words, and cards that wear out while they still work."""
+        node = self._nodes.get(name)
+        worn = (
+            f"card {card.index}: {text}"
+            for card in (node.cards if node is not None else ())
+            if card.healthy and card.uuid in self._wear
+            for text in self._wear[card.uuid].problems()
+        )
+        return (*self.problems(name), *worn)
 
     def is_connected(self, node: str) -> bool:
         """Whether orders reach the node."""
@@ -267,6 +311,7 @@ class Inventory:
         known = self._nodes.get(node.name)
         for gone in {card.uuid for card in known.cards} - {card.uuid for card in node.cards} if known else ():
             self._cards.pop(gone, None)
+            self._wear.pop(gone, None)
 
     def _touch_node(self, name: str) -> None:
         """The node itself changed, or whether it is heard."""
@@ -307,7 +352,13 @@ class Inventory:
         )
 
 
+HEAT_FIELDS = ("cpu_temperature_c", "cpu_power_w", "inlet_temperature_c")
 NODE_FIELDS = ("cpu_percent", "load_1m", "memory_available_bytes", "disk_free_bytes")
+
+
+def _lasting(figures: CardFigures) -> tuple[float | None, bool]:
+    """What of a card's readings seldom changes: its power limit, and whether its SMs are counted."""
+    return figures.power_limit_w, figures.sm_active_percent is not None
 
 
 def _used(figures: NodeFigures, uuid: str) -> int | None:

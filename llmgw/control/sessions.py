@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import trio
 
-from llmgw.agents import translate
+from llmgw.agents import readings, translate
 from llmgw.agents.bridge import AgentServer
+from llmgw.agents.plausible import clean
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeEvent, NodeMessage
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
@@ -122,14 +123,16 @@ class SessionLoop:
                 # Ordered in the moment its node came back, and missing from the Hello that was on its way.
                 self._server.disconnect(node, f"it runs {told.id}, which its Hello did not name: say all anew")
         elif message.sensors is not None:
-            figures, self._cards[node] = translate.figures_from(message.sensors, self._cards.get(node, ()))
+            figures, self._cards[node] = readings.figures_from(message.sensors, self._cards.get(node, ()))
             self._inventory.sensed(node, figures)
+        elif message.card_wear is not None:
+            self._inventory.worn(node, readings.wear_from(message.card_wear))
         elif message.fetch_progress is not None:
             replicas, progress = translate.progress_from(message.fetch_progress)
             self._inventory.progressed(node, replicas, progress)
         elif message.log_lines is not None:
             lines = message.log_lines
-            error = translate.clean(lines.error)
+            error = clean(lines.error)
             self._logs.received(
                 node, lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error
             )

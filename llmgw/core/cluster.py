@@ -7,6 +7,8 @@ import msgspec
 GIB = 1024**3
 HEARTBEAT_S = 5.0
 """An agent speaks at least this often."""
+MAX_NODE_CARDS = 128
+"""Cards and MIG instances of one node: 16 cards of 7 instances each, and themselves."""
 SILENT_AFTER_S = 15.0
 """Without a word for this long a node is silent: nothing new is placed there, its replicas are left alone."""
 LOST_AFTER_S = 60.0
@@ -52,7 +54,37 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     healthy: bool = True
     problem: str = ""
-    """Why it is not healthy, as a sentence."""
+    """Why it is not healthy, or takes no work, as a sentence."""
+    bus_id: str = ""
+    """PCI address as the kernel writes it (`0000:19:00.0`); empty where the card has none."""
+    parent: str = ""
+    """UUID of the card that a MIG instance is part of; empty for a whole card."""
+    mig_profile: str = ""
+    """Of a MIG instance, as the driver names it (`3g.40gb`). A name: the number in it is not the size."""
+    unified: bool = False
+    """Its memory is the node's own, and what one holds the other lacks."""
+    pcie_generation: int | None = None
+    """The fastest that card and slot can do together; an idle card runs slower to save power."""
+    pcie_width: int | None = None
+    """Lanes that card and slot have together."""
+    numa_node: int | None = None
+    """The node of memory and CPUs it hangs on."""
+    nvlink_peers: tuple[str, ...] | None = None
+    """UUIDs of the cards it reaches over NVLink; none is "not read", which an empty tuple is not."""
+
+
+class MachinePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk, a network port or an InfiniBand port of a node, for whoever looks at the node."""
+
+    kind: str
+    """`disk`, `network` or `infiniband`."""
+    name: str
+    state: str = ""
+    """`up`, `down`, `active`, as the kernel says; empty for a disk."""
+    size_bytes: int = 0
+    """Of a disk; 0 is not said."""
+    rate_bps: int = 0
+    """Of a port, bits a second; 0 is not said."""
 
 
 class EngineBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +121,16 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[Card, ...] = ()
     engines: tuple[EngineBuild, ...] = ()
     simulated: bool = False
+    numa_nodes: int = 0
+    """NUMA nodes that have CPUs; 0 is not said."""
+    cuda_toolkits: tuple[str, ...] = ()
+    """Versions of the CUDA toolkits found, one of each major version (`12.8`)."""
+    parts: tuple[MachinePart, ...] = ()
+    cpu_temperature_c: float | None = None
+    cpu_power_w: float | None = None
+    """Of all sockets together."""
+    inlet_temperature_c: float | None = None
+    """Of the air that goes in."""
 
 
 class FetchProgress(msgspec.Struct, frozen=True, kw_only=True):

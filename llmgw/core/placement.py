@@ -300,7 +300,8 @@ def node_room(node: Node, held: Sequence[Replica]) -> int:
     A Ready replica's memory has left `available` already; one still starting has not. Weights mapped from a file count
     as available, so neither bound alone is enough.
     """
-    on_cpu = [r for r in held if not r.cards]
+    shared = {card.uuid for card in node.cards if card.unified}
+    on_cpu = [r for r in held if not r.cards or not shared.isdisjoint(r.cards)]
     by_promise = node.memory_total_bytes - NODE_RESERVE_BYTES - sum(r.memory_bytes for r in on_cpu)
     if not node.memory_available_bytes:
         return by_promise
@@ -312,5 +313,6 @@ def card_room(card: Card, held: Sequence[Replica]) -> int:
     """Bytes of the card that may still be promised; what strangers hold beyond our promises is not ours to give."""
     if card.memory_total_bytes is None:
         return 0
-    promised = sum(r.memory_bytes for r in held if card.uuid in r.cards)
+    # A unified card's memory is the node's: what replicas on CPU were promised is gone from it, too.
+    promised = sum(r.memory_bytes for r in held if card.uuid in r.cards or (card.unified and not r.cards))
     return card.memory_total_bytes - CARD_RESERVE_BYTES - max(promised, card.memory_used_bytes or 0)

@@ -30,9 +30,11 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def context_length(self) -> int:
-        """Tokens one request may span, as served."""
+        """Tokens one request may span, as served; 0 where an outside endpoint alone knows."""
         if self.model.context_length is not None:
             return self.model.context_length
+        if self.model.external:
+            return 0
         trained = self.facts.trained_context if self.facts else 0
         return min(trained, DEFAULT_CONTEXT) if trained else DEFAULT_CONTEXT
 

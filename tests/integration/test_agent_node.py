@@ -13,9 +13,12 @@ import pytest
 import trio
 
 from agent.process import marks_of
+from llmgw.agents.readings import figures_from, wear_from
+from llmgw.agents.translate import node_from_hello
 from llmgw.core.processes import start_time
 from llmgw.wire.llmgw.v1 import LogCancel, ServerMessage, ShardState
 from tests.support.agent_node import KEY, ROOT, running_node, sim_spec
+from tests.support.gpu_files import MIB, OWN
 from tests.support.waiting import until
 
 READY = ShardState.READY
@@ -79,6 +82,32 @@ async def test_a_shard_is_served_repeated_logged_and_stopped(tmp_path: Path) -> 
         await node.state("never/0", ShardState.STOPPED)
         assert node.end(signal.SIGTERM) == 0
         assert not (node.directory / "lock").exists()
+
+
+@pytest.mark.trio
+async def test_cards_their_figures_and_wear_and_what_an_engine_takes_are_told(tmp_path: Path) -> None:
+    (tool := tmp_path / "bin" / "nvidia-smi").parent.mkdir()
+    tool.write_text(f"""#!/bin/sh
+case "$*" in "-q -x") cat {OWN / "mig.xml"} ;; "-L") cat {OWN / "mig_list.txt"} ;; *) exit 2 ;; esac
+""")
+    tool.chmod(0o700)
+    async with running_node(tmp_path / "data") as node:
+        node.end()
+        node.settings = {"prefer_nvml": False, "dcgm_exporter": "off"}
+        node.start(PATH=f"{tool.parent}:{os.environ['PATH']}")
+        hello = await node.connected(count=2)
+        assert hello.inventory is not None
+        described = node_from_hello(hello, node="n1", peer_address="127.0.0.1")
+        assert [card.uuid for card in described.cards] == ["GPU-a", "MIG-a-first", "MIG-a-second", "GPU-b"]
+        node.start_shard(sim_spec())
+        await node.state("r1/0", READY)
+        await node.until(lambda: bool(node.wear) and any(s.shard_memory_bytes for s in node.sensors))
+        figures, _ = figures_from(node.sensors[-1], ())
+        assert figures.cards["GPU-a"].utilization_percent is None
+        assert figures.cards["MIG-a-second"].memory_used_bytes == 20000 * MIB
+        assert figures.cards["GPU-b"].utilization_percent == 37.0
+        assert (figures.replicas["r1"].memory_bytes or 0) > 0
+        assert set(wear_from(node.wear[-1])) == {"GPU-a", "GPU-b"}
 
 
 @pytest.mark.trio

@@ -10,10 +10,12 @@ import pytest
 import trio
 
 from agent.identity import load_identity
+from agent.link import LinkTimes
 from llmgw.agents.bridge import Limits
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeMessage
 from llmgw.agents.translate import replica_from_status
 from llmgw.core.cluster import ShardState as State
+from llmgw.sim.fleet import node as fleet_node
 from llmgw.sim.fleet import service
 from llmgw.sim.fleet.enrol import Enroller, FleetError, Tokens, node_layout
 from llmgw.sim.fleet.hall import Hall
@@ -31,8 +33,12 @@ from llmgw.wire.llmgw.v1 import (
     StopShard,
 )
 from tests.support.agentport import Port, make_port, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.trio
+
+QUIET_S = 1.5
+"""A control plane's patience in place of its 15 s."""
 
 
 @dataclass(kw_only=True)
@@ -66,8 +72,10 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running_fleet(directory: Path, *, nodes: int, steady: bool = True) -> AsyncIterator[Running]:
-    port = make_port(directory, limits=Limits())
+async def running_fleet(
+    directory: Path, *, nodes: int, steady: bool = True, limits: Limits | None = None
+) -> AsyncIterator[Running]:
+    port = make_port(directory, limits=limits or Limits())
     async with running(port):
         plain = FleetOptions(nodes=nodes, cards=2, data=directory / "fleet", steady=steady)
         tokens = [((await port.enrolment.new_token(by="test"))[0], port.address) for _ in range(nodes)]
@@ -221,25 +229,54 @@ async def test_a_slow_node_tells_late_and_right(tmp_path: Path, monkeypatch: pyt
         await running.status(node, State.STOPPED)
 
 
-async def test_a_silent_node_comes_back_with_what_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FIRST_SILENCE_S", 2.0)
-    monkeypatch.setattr(service, "SILENCE_S", 0.3)
-    async with running_fleet(tmp_path, nodes=3, steady=False) as running:
+async def test_a_silent_node_keeps_its_stream_until_the_control_plane_ends_it_and_comes_back_with_what_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FIRST_SILENCE_S", 4.0)
+    monkeypatch.setattr(service, "SILENCE_S", 4.0)
+    monkeypatch.setattr(fleet_node, "TIMES", LinkTimes(heartbeat_s=0.1, silent_s=60.0))
+    monkeypatch.setattr(fleet_node, "LinkTimes", lambda: LinkTimes(heartbeat_s=0.1))
+    async with running_fleet(tmp_path, nodes=3, steady=False, limits=Limits(silent_s=QUIET_S, check_s=0.05)) as running:
         node = next(name for name in running.connected if name.endswith("-03"))
+        link = next(each.link for each in running.fleet.nodes if each.plan.name == node)
         running.order(node, start_shard=StartShard(spec=spec("m-1"), engine_key="k"))
         await running.status(node, State.READY)
         lost = back = None
         while back is None:
             event = await running.port.next_event()
-            if isinstance(event, NodeDisconnected):
+            if isinstance(event, NodeDisconnected) and event.node == node:
                 lost = event
-            elif isinstance(event, NodeConnected):
+                beats = running.port.beats.count(node)
+            elif isinstance(event, NodeConnected) and event.node == node:
                 back = event
         assert lost is not None
         assert lost.node == back.node == node
+        # Not the machine hung up: nothing was heard of it on a stream that was there.
+        assert lost.reason == f"the agent was silent for {QUIET_S:g} s"
+        assert beats > 1
         (shard,) = back.hello.shards
         assert replica_from_status(shard, node=node).state is State.READY
         assert (await get(running.hall, "/r/m-1/v1/models", "k"))[0] == 200
+        await until(lambda: link.connected and running.port.beats.count(node) > beats)
+
+
+async def test_orders_reach_a_hushed_node_and_its_answers_are_lost(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, nodes=1) as running:
+        (name,) = running.connected
+        (node,) = running.fleet.nodes
+        node.link.hush()
+        running.order(name, start_shard=StartShard(spec=spec("m-1"), engine_key="k"))
+        await until(lambda: node.replicas == 1)
+        assert running.port.server.nodes == [name]
+        assert node.link.connected
+        node.link.speak()
+        running.order(name, stop_shard=StopShard(shard_id="m-1/0", reason="enough", grace_s=1))
+        states: list[State] = []
+        while State.STOPPED not in states:
+            told = (await running.message(name)).shard_status
+            states += [] if told is None else [replica_from_status(told, node=name).state]
+        # What was said in the silence is lost, its first word too.
+        assert State.PENDING not in states
 
 
 async def test_sensors_come_in_columns_when_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

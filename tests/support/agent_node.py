@@ -16,6 +16,7 @@ import trio
 from llmgw.agents.bridge import Limits
 from llmgw.agents.sessions import NodeConnected, NodeMessage
 from llmgw.wire.llmgw.v1 import (
+    CardWear,
     Hello,
     LogLines,
     LogRequest,
@@ -75,12 +76,15 @@ class Node:
     history: list[ShardStatus] = field(default_factory=list)
     sensors: list[Sensors] = field(default_factory=list)
     logs: list[LogLines] = field(default_factory=list)
+    wear: list[CardWear] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    """Keys of agent.yaml, from the next start on."""
     heard: trio.Event = field(default_factory=trio.Event)
 
     def start(self, **environment: str) -> None:
         """Start the agent's process."""
         config = self.directory / "agent.yaml"
-        config.write_text(json.dumps({"data": str(self.directory), "engine_ports": self.ports}))
+        config.write_text(json.dumps({"data": str(self.directory), "engine_ports": self.ports, **self.settings}))
         with (self.directory / "stderr.log").open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "agent.main", str(config)],
@@ -153,6 +157,8 @@ class Node:
             self.statuses[message.shard_status.shard_id] = message.shard_status
         if message.sensors is not None:
             self.sensors.append(message.sensors)
+        if message.card_wear is not None:
+            self.wear.append(message.card_wear)
         if message.log_lines is not None:
             self.logs.append(message.log_lines)
 

@@ -47,6 +47,10 @@ def test_a_file_is_loaded_with_its_directory(tmp_path: Path) -> None:
         ("data: x\nmemory_reserve_gb: -1\n", "memory_reserve_gb"),
         ("data: x\nname: ../x\n", "name"),
         ("data: x\nengine_env: {'A=B': c}\n", "engine_env"),
+        ("data: x\ndcgm_exporter: https://node:9400/metrics\n", "dcgm_exporter"),
+        ("data: x\ndcgm_exporter: ''\n", "neither off nor http"),
+        ("data: x\ndcgm_exporter: 'http://[::1'\n", "dcgm_exporter"),
+        ("data: x\ndcgm_exporter: http://n:99999/\n", "dcgm_exporter"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from agent.command import ToolFailed, ToolResult
 from agent.discovery.gpu import CardReading, ReaderFailed, without_skipped
 from agent.discovery.gpu_class import gpu_class
-from agent.discovery.nvidia_smi import FACTS, FIGURES, OLD_FACTS, NvidiaSmi, parse_cards, parse_samples
+from agent.discovery.nvidia_smi import FACTS, FIGURES, OLD_FACTS, OLD_FIGURES, NvidiaSmi, parse_cards, parse_samples
 from agent.discovery.nvml import Nvml
+from agent.discovery.smi import Smi
 
 MIB = 1024 * 1024
 C17_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu")
@@ -82,25 +83,25 @@ def test_a_split_card_is_shown_and_not_placeable() -> None:
     "cell", ["[N/A]", "N/A", "Not Supported", "[Not Supported]", "ERR!", "[Unknown Error]", "", "nan", "1e9", "٣"]
 )
 def test_what_is_no_figure_is_absent_and_never_zero(cell: str) -> None:
-    (sample,) = parse_samples(f"GPU-a, {cell}, {cell}, {cell}, {cell}", FIGURES)
+    (sample,) = parse_samples(f"GPU-a, {cell}, {cell}, {cell}, {cell}", OLD_FIGURES)
     assert (sample.memory_used_bytes, sample.utilization_percent) == (None, None)
     assert (sample.temperature_c, sample.power_w) == (None, None)
 
 
 def test_a_real_zero_and_units_are_read() -> None:
-    (sample,) = parse_samples("GPU-a, 22 MiB, 0 %, 35, 11.17 W", FIGURES)
+    (sample,) = parse_samples("GPU-a, 22 MiB, 0 %, 35, 11.17 W", OLD_FIGURES)
     assert (sample.memory_used_bytes, sample.utilization_percent) == (22 * MIB, 0.0)
     assert (sample.temperature_c, sample.power_w) == (35.0, 11.17)
-    (absurd,) = parse_samples("GPU-a, 22, 140737488355328, 35, 11", FIGURES)
+    (absurd,) = parse_samples("GPU-a, 22, 140737488355328, 35, 11", OLD_FIGURES)
     assert absurd.utilization_percent is None
 
 
 def test_a_card_in_error_takes_no_work_and_costs_only_itself() -> None:
     text = (
-        "0, GPU-a, NVIDIA A40, 46068, ERR!, 525.125.06, 8.6, [N/A]\n"
+        "0, GPU-a, NVIDIA A40, 46068, ERR!, 525.125.06, 8.6, [N/A], 00000000:19:00.0\n"
         "Unable to determine the device handle for GPU 0000:0B:00.0: Unknown Error\n"
-        "2, GPU-c, NVIDIA A40, 46068, 3, 525.125.06, 8.6, [N/A]\n"
-        "3, GPU-d, NVIDIA H100 80GB HBM3, 81559, [N/A], 550.1, 9.0, Enabled\n"
+        "2, GPU-c, NVIDIA A40, 46068, 3, 525.125.06, 8.6, [N/A], 00000000:1A:00.0\n"
+        "3, GPU-d, NVIDIA H100 80GB HBM3, 81559, [N/A], 550.1, 9.0, Enabled, 00000000:1B:00.0\n"
     )
     reading = parse_cards(text, FACTS)
     assert [(card.uuid, card.healthy, card.memory_total_bytes) for card in reading.cards] == [
@@ -109,8 +110,9 @@ def test_a_card_in_error_takes_no_work_and_costs_only_itself() -> None:
         ("GPU-d", True, None),
     ]
     assert "MIG" in reading.cards[2].problem
-    assert len(reading.problems) == 1
-    assert "device handle" in reading.problems[0]
+    assert reading.problems == ()
+    assert [(card.bus_id, card.why) for card in reading.lost] == [("0000:0b:00.0", "Unknown Error")]
+    assert reading.partial
 
 
 @given(st.text(max_size=300))
@@ -129,7 +131,7 @@ def test_an_older_driver_is_asked_for_less() -> None:
             return ToolResult(code=2, output='Field "compute_cap" is not a valid field to query.')
         return ToolResult(code=0, output="0, GPU-a, Tesla T4, 15360, 0, 440.1\n")
 
-    reader = NvidiaSmi(run=run)
+    reader = NvidiaSmi(Smi(run=run))
     reader.open()
     assert reader.cards().cards[0].gpu_class == "t4-16g"
     assert asked[-1] == f"--query-gpu={','.join(OLD_FACTS)}"
@@ -137,7 +139,7 @@ def test_an_older_driver_is_asked_for_less() -> None:
 
 @pytest.mark.parametrize("output", ["Failed to initialize NVML: Unknown Error", ""])
 def test_a_tool_that_fails_is_a_sentence(output: str) -> None:
-    reader = NvidiaSmi(run=lambda argv, timeout_s: ToolResult(code=255, output=output))
+    reader = NvidiaSmi(Smi(run=lambda argv, timeout_s: ToolResult(code=255, output=output)))
     with pytest.raises(ReaderFailed, match="ended with 255"):
         reader.open()
 
@@ -145,7 +147,7 @@ def test_a_tool_that_fails_is_a_sentence(output: str) -> None:
         raise ToolFailed("nvidia-smi cannot be started: No such file or directory")
 
     with pytest.raises(ReaderFailed, match="No such file"):
-        NvidiaSmi(run=missing).open()
+        NvidiaSmi(Smi(run=missing)).open()
 
 
 class NvmlError(Exception):

@@ -1,15 +1,19 @@
 """What the agent tells: the latest only, in columns, and only what is news."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from agent.discovery.gpu import CardSample
+from agent.discovery.dcgm import Exporter
+from agent.discovery.gpu import CardReading, CardSample
 from agent.sensors import Meter, SensorService
 from agent.state import Outbox
+from llmgw.core.cluster import Card
+from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw.v1 import AgentMessage, Sensors, ShardState, ShardStatus
 from tests.support.waiting import until
 
@@ -17,9 +21,15 @@ from tests.support.waiting import until
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which nothing changes."""
-    for name, value in {"memory_available": 10**10, "disk_free": 10**11, "load_1m": 0.5}.items():
+    still = {"memory_available": 10**10, "disk_free": 10**11, "load_1m": 0.5, "temperatures": (40.2, None)}
+    for name, value in still.items():
         monkeypatch.setattr(f"agent.sensors.{name}", lambda *_, value=value: value)
     monkeypatch.setattr("agent.sensors.CpuMeter.percent", lambda _: 12.4)
+    monkeypatch.setattr("agent.sensors.CpuPower.watts", lambda _: None)
+
+
+def a_card(uuid: str, **facts: Any) -> Card:
+    return Card(uuid=uuid, index=0, name="NVIDIA A40", gpu_class="a40-48g", **facts)
 
 
 @pytest.mark.trio
@@ -46,7 +56,7 @@ async def test_the_last_word_on_each_subject_waits_and_no_more() -> None:
 
 @pytest.mark.usefixtures("still")
 def test_sensors_are_columns_and_told_once(tmp_path: Path) -> None:
-    meter = Meter(tmp_path, shown=lambda: {"GPU-a", "GPU-b"})
+    meter = Meter(tmp_path, cards=lambda: (a_card("GPU-a"), a_card("GPU-b")))
     cards = [
         CardSample(uuid="GPU-a", memory_used_bytes=5, utilization_percent=0.0, power_w=71.4),
         CardSample(uuid="GPU-hidden", memory_used_bytes=1),
@@ -84,14 +94,20 @@ class SlowReader:
 
     def close(self) -> None: ...
 
-    def cards(self) -> None: ...
+    def cards(self) -> CardReading:
+        """As if there were none."""
+        return CardReading()
+
+    def wear(self) -> Mapping[str, CardWear]:
+        """Nothing that wears out."""
+        return {}
 
 
 class CountingMeter(Meter):
     """Counts how often figures were taken, and tells after the fifth."""
 
     def __init__(self, weights: Path) -> None:
-        super().__init__(weights, shown=lambda: {"GPU-a"})
+        super().__init__(weights, cards=lambda: (a_card("GPU-a"),))
         self.taken = 0
 
     def message(self, cards: Sequence[CardSample]) -> Sensors | None:
@@ -110,7 +126,14 @@ async def test_a_costly_reader_is_not_asked_oftener_than_it_allows(
     send, _inbox = trio.open_memory_channel[AgentMessage](100)
     reader, meter = SlowReader(), CountingMeter(tmp_path)
     reader.sample_every_s = every_s
-    service = SensorService(meter, reader, Outbox(send), limiter=trio.CapacityLimiter(1))  # type: ignore[arg-type]
+    service = SensorService(
+        meter,
+        Outbox(send),
+        reader=lambda: reader,
+        cards=lambda: (a_card("GPU-a"),),
+        exporter=Exporter("off"),
+        limiter=trio.CapacityLimiter(1),
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         await until(lambda: meter.taken >= 5)

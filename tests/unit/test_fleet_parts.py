@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.discovery.gpu_class import gpu_class
-from llmgw.agents import translate
+from llmgw.agents import readings, translate
 from llmgw.control.models import checked
 from llmgw.core.errors import InvalidInput
 from llmgw.core.identity import check_node_name
@@ -20,7 +20,7 @@ from llmgw.sim.fleet.logs import KEPT_LINES, LogBook
 from llmgw.sim.fleet.main import read_tokens
 from llmgw.sim.fleet.options import FleetOptions, check_size, parse_size
 from llmgw.sim.fleet.roster import roster
-from llmgw.sim.fleet.telling import card_message, engine_messages, sensors_message
+from llmgw.sim.fleet.telling import card_message, engine_messages, sensors_message, wear_message
 from llmgw.wire.llmgw.v1 import AgentMessage, Inventory, LogRequest
 
 
@@ -100,13 +100,23 @@ def test_what_a_node_tells_is_taken_by_the_control_plane_as_it_was_meant() -> No
     message = sensors_message(plan, figures, with_uuids=False, cpu_percent=3.0, fetched_bytes=0)
     inventory = Inventory(address="127.0.0.1", cards=[card_message(c) for c in plan.cards], engines=engine_messages())
     node = translate.node_from_inventory(inventory, node=plan.name, peer_address="127.0.0.1")
-    told, _ = translate.figures_from(message, [card.uuid for card in node.cards])
+    told, _ = readings.figures_from(message, [card.uuid for card in node.cards])
     for card, figure in zip(node.cards, figures, strict=True):
         taken = told.cards[card.uuid]
         assert taken.power_limit_w == 700
         assert taken.sm_active_percent == figure.sm_active_percent
         assert taken.memory_temperature_c == figure.memory_temperature_c
         assert taken.memory_used_bytes == figure.memory_used_bytes
+        assert (taken.profile_source, taken.throttle_reasons) == ("gpm", figure.throttle_reasons)
+        assert (taken.tensor_active_percent, taken.ecc_uncorrected) == (figure.tensor_active_percent, 0)
+        assert (card.nvlink_peers, card.pcie_generation) == ((plan.cards[1 - card.index].uuid,), 5)
+
+
+def test_a_simulated_card_wears_out_as_a_real_one_does() -> None:
+    plans = roster(FleetOptions(nodes=3, cards=2, data=Path("unused")))
+    worn = readings.wear_from(wear_message(plans[2]))
+    assert [len(wear.problems()) > 0 for wear in worn.values()] == [False, True]
+    assert {len(wear.problems()) for wear in readings.wear_from(wear_message(plans[0])).values()} == {0}
 
 
 def test_logs_are_bounded_and_a_follower_hears_of_the_end() -> None:

@@ -2,7 +2,8 @@
 
 from llmgw.control.inventory import SETTLE_S, Inventory
 from llmgw.core.cluster import LOST_AFTER_S, FetchProgress, NodeLink, ShardState
-from llmgw.core.figures import CardFigures, NodeFigures
+from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
+from llmgw.core.wear import CardWear
 from tests.support.builders import GB, a_card, a_node, a_replica, changed
 
 
@@ -18,6 +19,26 @@ def _inventory() -> tuple[Inventory, _Clock, list[int]]:
     clock = _Clock()
     wakes: list[int] = []
     return Inventory(clock, lambda: wakes.append(1)), clock, wakes
+
+
+def test_wear_and_machine_figures_are_of_ones_own_cards_and_have_no_last_word() -> None:
+    inventory, _, _ = _inventory()
+    inventory.connected(a_node("n1", cards=(a_card(),)), [])
+    mine = a_card().uuid
+    inventory.worn("n1", {mine: CardWear(pcie_replays=3), "made-up": CardWear(pcie_replays=9)})
+    inventory.worn("nobody", {mine: CardWear(pcie_replays=9)})
+    assert inventory.wear(mine) == CardWear(pcie_replays=3)
+    assert inventory.wear("made-up") is None
+    assert inventory.complaints("n1") == ()
+    inventory.worn("n1", {mine: CardWear(remap_pending=True)})
+    assert inventory.complaints("n1")[0].startswith("card 0: A bad memory row waits")
+    engine = ReplicaFigures(cpu_percent=50.0)
+    inventory.sensed("n1", NodeFigures(cpu_power_w=200.0, cpu_percent=5.0, replicas={"m-1": engine}))
+    assert inventory.engines("n1") == {"m-1": engine}
+    inventory.sensed("n1", NodeFigures())
+    node = inventory.node("n1")
+    assert node is not None
+    assert (node.cpu_percent, node.cpu_power_w, dict(inventory.engines("n1"))) == (5.0, None, {})
 
 
 def test_a_known_node_is_silent_then_lost_until_it_speaks() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.cluster import EngineBuild, NodeLink, ShardState
-from llmgw.core.placement import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES, place
+from llmgw.core.placement import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES, card_room, node_room, place
 from tests.support.builders import (
     GB,
     a_card,
@@ -135,3 +135,15 @@ def test_no_card_is_ever_over_committed(cards: list[int], used: list[int], weigh
         promised = sum(r.memory_bytes for r in snapshot.replicas if card.uuid in r.cards)
         assert card.memory_total_bytes is not None
         assert promised == 0 or promised <= card.memory_total_bytes - CARD_RESERVE_BYTES
+
+
+def test_memory_of_a_unified_card_and_of_its_node_is_promised_once() -> None:
+    card = a_card(memory=120 * GB, gpu_class="gb10", unified=True)
+    node = a_node(memory=120 * GB, cards=(card,))
+    on_cpu = a_replica(id="c", memory_bytes=70 * GB, cards=())
+    on_card = a_replica(id="g", memory_bytes=90 * GB, cards=(card.uuid,))
+    assert card_room(card, (on_cpu,)) == 50 * GB - CARD_RESERVE_BYTES
+    assert node_room(node, (on_card,)) == 30 * GB - NODE_RESERVE_BYTES
+    own = a_card(memory=120 * GB)
+    assert card_room(own, (on_cpu,)) == 120 * GB - CARD_RESERVE_BYTES
+    assert node_room(a_node(memory=120 * GB, cards=(own,)), (on_card,)) == 120 * GB - NODE_RESERVE_BYTES

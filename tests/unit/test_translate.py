@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.agents import translate
+from agent.columns import MachineFigures, sensors_message, wear_message
+from agent.discovery.gpu import CardSample
+from agent.discovery.inventory import wire_card, wire_part
+from llmgw.agents import plausible, readings, translate
+from llmgw.core import throttle
 from llmgw.core.catalog import Model, Profile
-from llmgw.core.cluster import Replica, ShardState
+from llmgw.core.cluster import Card, MachinePart, Replica, ShardState
 from llmgw.core.errors import InvalidInput
+from llmgw.core.figures import CardFigures, ReplicaFigures
 from llmgw.core.snapshot import CatalogEntry
+from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw import v1 as wire
 
 
@@ -55,7 +61,7 @@ def test_the_name_is_the_certificates() -> None:
 @pytest.mark.parametrize(
     ("inventory", "why"),
     [
-        ({"cards": [wire.Card(uuid=f"G{i}") for i in range(65)]}, "65 entries are over the limit of 64"),
+        ({"cards": [wire.Card(uuid=f"G{i}") for i in range(129)]}, "129 entries are over the limit of 128"),
         ({"cards": [wire.Card(uuid="G"), wire.Card(uuid="G")]}, "same uuid"),
         ({"cards": [wire.Card(uuid="../x")]}, "not an id"),
         ({"cards": [wire.Card(uuid="")]}, "not an id"),
@@ -85,8 +91,8 @@ def test_texts_are_harmless() -> None:
     card = wire.Card(uuid="G", name=evil, problem=evil)
     node = translate.node_from_hello(hello(cards=[card], problems=[evil] * 99), node="n1", peer_address="::1")
     assert "\x1b" not in node.cards[0].name
-    assert len(node.cards[0].problem) <= translate.TEXT_CHARS
-    assert len(translate.problems(wire.Inventory(problems=[evil] * 99))) == translate.MAX_PROBLEMS
+    assert len(node.cards[0].problem) <= plausible.TEXT_CHARS
+    assert len(translate.problems(wire.Inventory(problems=[evil] * 99))) == plausible.MAX_PROBLEMS
 
 
 def test_a_shard_with_its_spec() -> None:
@@ -151,23 +157,108 @@ def test_hello_with_too_many_or_repeated_shards() -> None:
 
 def test_sensor_columns() -> None:
     sensors = wire.Sensors(uuids=["a", "b"], memory_used_bytes=[5.0, math.nan], power_w=[-1.0, 1e18], cpu_percent=3.0)
-    figures, order = translate.figures_from(sensors, ())
+    figures, order = readings.figures_from(sensors, ())
     assert order == ("a", "b")
     assert figures.cpu_percent == 3.0
     assert figures.cards["a"].memory_used_bytes == 5
     assert figures.cards["b"].memory_used_bytes is None
     assert figures.cards["a"].power_w is None
     assert figures.cards["b"].power_w is None
-    again, order = translate.figures_from(wire.Sensors(temperature_c=[40.0, math.inf]), order)
+    again, order = readings.figures_from(wire.Sensors(temperature_c=[40.0, math.inf]), order)
     assert again.cards["a"].temperature_c == 40.0
     assert again.cards["b"].temperature_c is None
 
 
+def test_every_column_of_a_card_arrives_and_absent_stays_absent() -> None:
+    full = CardSample(
+        uuid="a",
+        memory_used_bytes=5,
+        utilization_percent=0.0,
+        temperature_c=40.0,
+        power_w=300.0,
+        sm_active_percent=0.0,
+        power_limit_w=700.0,
+        memory_temperature_c=50.0,
+        memory_utilization_percent=37.0,
+        sm_clock_mhz=1980.0,
+        memory_clock_mhz=2619.0,
+        throttle_reasons=throttle.READ | throttle.POWER_CAP,
+        ecc_uncorrected=0,
+        sm_occupancy_percent=12.5,
+        tensor_active_percent=3.0,
+        dram_active_percent=61.0,
+        profile_source="gpm",
+    )
+    machine = MachineFigures(cpu_temperature_c=50.0, cpu_power_w=210.0, inlet_temperature_c=23.0)
+    engines = {"m-1/0": ReplicaFigures(cpu_percent=250.0, memory_bytes=2**30), "m-2/0": ReplicaFigures()}
+    message = wire.Sensors.parse(bytes(sensors_message(machine, [full, CardSample(uuid="b")], engines)))
+    figures, _ = readings.figures_from(message, ())
+    assert figures.cards["a"] == CardFigures(**{f: getattr(full, f) for f in CardFigures.__struct_fields__})
+    assert figures.cards["b"] == CardFigures()
+    assert (figures.cpu_temperature_c, figures.cpu_power_w, figures.inlet_temperature_c) == (50.0, 210.0, 23.0)
+    assert figures.replicas == {
+        "m-1": ReplicaFigures(cpu_percent=250.0, memory_bytes=2**30),
+        "m-2": ReplicaFigures(),
+    }
+
+
+def test_reasons_that_nobody_read_are_none() -> None:
+    figures, _ = readings.figures_from(
+        wire.Sensors(uuids=["a", "b"], throttle_reasons=[4, 5], profile_source=[9, 2]), ()
+    )
+    assert [figures.cards[uuid].throttle_reasons for uuid in "ab"] == [0, 5]
+    assert [figures.cards[uuid].profile_source for uuid in "ab"] == ["", "dcgm"]
+
+
+def test_wear_travels_and_what_a_card_does_not_keep_is_absent() -> None:
+    worn = {
+        "a": CardWear(pcie_replays=7, remap_failed=False, xid_count=1, xid_last=79, xid_at=1.7e9),
+        "b": CardWear(retired_pages_sbe=3, retirement_pending=True),
+        "c": CardWear(),
+    }
+    message = wire.CardWear.parse(bytes(wear_message(worn)))
+    assert readings.wear_from(message) == worn
+    odd = wire.CardWear(uuids=["a"], pcie_replays=[-1.0], remapped_rows=[math.nan], remap_failed=[7.0], xid_last=[1e9])
+    assert readings.wear_from(odd) == {"a": CardWear()}
+    with pytest.raises(InvalidInput, match="2 entries for 1 cards"):
+        readings.wear_from(wire.CardWear(uuids=["a"], pcie_replays=[1.0, 2.0]))
+    with pytest.raises(InvalidInput, match="same uuid"):
+        readings.wear_from(wire.CardWear(uuids=["a", "a"]))
+
+
+def test_facts_of_a_card_and_a_machine() -> None:
+    card = Card(
+        uuid="MIG-a",
+        index=1001,
+        name="n",
+        gpu_class="h100-80g-mig-1g.10gb",
+        bus_id="0000:19:00.0",
+        parent="GPU-a",
+        mig_profile="1g.10gb",
+        unified=True,
+        pcie_generation=5,
+        pcie_width=16,
+        numa_node=0,
+        nvlink_peers=(),
+    )
+    bare = Card(uuid="GPU-b", index=0, name="n", gpu_class="a40-48g")
+    parts = (MachinePart(kind="disk", name="nvme0n1", size_bytes=10**12),)
+    inventory = wire.Inventory(
+        cards=[wire_card(card), wire_card(bare)],
+        parts=[wire_part(part) for part in parts],
+        numa_nodes=2,
+        cuda_toolkits=["13.0", "12.8"],
+    )
+    node = translate.node_from_inventory(wire.Inventory.parse(bytes(inventory)), node="n1", peer_address="10.0.0.1")
+    assert node.cards == (card, bare)
+    assert (node.parts, node.numa_nodes, node.cuda_toolkits) == (parts, 2, ("13.0", "12.8"))
+
+
 def test_a_column_must_have_an_entry_a_card() -> None:
     with pytest.raises(InvalidInput, match="3 entries for 2 cards"):
-        translate.figures_from(wire.Sensors(uuids=["a", "b"], power_w=[1.0, 2.0, 3.0]), ())
+        readings.figures_from(wire.Sensors(uuids=["a", "b"], power_w=[1.0, 2.0, 3.0]), ())
     with pytest.raises(InvalidInput, match="1 entries for 0 cards"):
-        translate.figures_from(wire.Sensors(power_w=[1.0]), ())
+        readings.figures_from(wire.Sensors(power_w=[1.0]), ())
 
 
 @settings(max_examples=200, deadline=None)
@@ -180,14 +271,14 @@ def test_no_figure_that_cannot_be_gets_in(power: list[float], used: list[float],
     uuids = [f"c{i}" for i in range(max(len(power), len(used)))]
     sensors = wire.Sensors(uuids=uuids, power_w=power, memory_used_bytes=used, disk_free_bytes=free)
     try:
-        figures, _ = translate.figures_from(sensors, ())
+        figures, _ = readings.figures_from(sensors, ())
     except InvalidInput:
         assert len(power) != len(used)
         return
-    assert figures.disk_free_bytes is None or figures.disk_free_bytes <= translate.MAX_BYTES
+    assert figures.disk_free_bytes is None or figures.disk_free_bytes <= plausible.MAX_BYTES
     for card in figures.cards.values():
         assert card.power_w is None or 0 <= card.power_w <= 20_000
-        assert card.memory_used_bytes is None or 0 <= card.memory_used_bytes <= translate.MAX_BYTES
+        assert card.memory_used_bytes is None or 0 <= card.memory_used_bytes <= plausible.MAX_BYTES
 
 
 def test_progress() -> None:

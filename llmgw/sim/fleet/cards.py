@@ -21,6 +21,16 @@ class CardModel:
     reads_sm_active: bool = True
     """Data-centre cards tell how many multiprocessors work; desktop cards do not."""
     reads_memory_temperature: bool = True
+    clock_mhz: float = 1980.0
+    memory_clock_mhz: float = 2619.0
+    pcie_generation: int = 5
+    nvlink: bool = False
+    """Whether all cards of a node are joined by a switch."""
+
+    @property
+    def profile_source(self) -> str:
+        """Hopper and later tell it through the driver, older data-centre cards through an exporter."""
+        return "" if not self.reads_sm_active else "gpm" if float(self.compute_capability) >= 9 else "dcgm"
 
 
 H100 = CardModel(
@@ -31,6 +41,7 @@ H100 = CardModel(
     bandwidth_gb_s=3350.0,
     power_limit_w=700.0,
     idle_w=72.0,
+    nvlink=True,
 )
 A100 = CardModel(
     name="NVIDIA A100-SXM4-80GB (simulated)",
@@ -40,6 +51,10 @@ A100 = CardModel(
     bandwidth_gb_s=2039.0,
     power_limit_w=400.0,
     idle_w=58.0,
+    clock_mhz=1410.0,
+    memory_clock_mhz=1593.0,
+    pcie_generation=4,
+    nvlink=True,
 )
 L40S = CardModel(
     name="NVIDIA L40S (simulated)",
@@ -49,6 +64,9 @@ L40S = CardModel(
     bandwidth_gb_s=864.0,
     power_limit_w=350.0,
     idle_w=34.0,
+    clock_mhz=2520.0,
+    memory_clock_mhz=9001.0,
+    pcie_generation=4,
     reads_memory_temperature=False,
 )
 RTX_4090 = CardModel(
@@ -59,6 +77,9 @@ RTX_4090 = CardModel(
     bandwidth_gb_s=1008.0,
     power_limit_w=450.0,
     idle_w=21.0,
+    clock_mhz=2745.0,
+    memory_clock_mhz=10501.0,
+    pcie_generation=4,
     reads_sm_active=False,
     reads_memory_temperature=False,
 )

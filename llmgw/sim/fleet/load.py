@@ -6,6 +6,8 @@ Deterministic for a given source of chance and history. Idle figures stand still
 import random
 from dataclasses import dataclass
 
+from llmgw.core import throttle
+from llmgw.core.figures import PROFILE_SOURCES
 from llmgw.sim.fleet.cards import MIB, CardModel
 
 SMOOTHING = 0.6
@@ -21,6 +23,9 @@ CONTEXT_BYTES = 520 * MIB
 """Driver's context on a card that a process uses."""
 STEP_BYTES = 64 * MIB
 """Memory figures are rounded to this, as real allocators move in blocks."""
+CAPPED = 0.94
+"""Part of its power limit from which a card's clocks are held back."""
+IDLE_CLOCK_MHZ = 345.0
 IDLE = 0.004
 """Load below this is none."""
 
@@ -36,6 +41,15 @@ class CardFigures:
     sm_active_percent: float | None
     power_limit_w: float
     memory_temperature_c: float | None
+    memory_utilization_percent: float
+    sm_clock_mhz: float
+    memory_clock_mhz: float
+    throttle_reasons: int
+    ecc_uncorrected: float | None
+    sm_occupancy_percent: float | None
+    tensor_active_percent: float | None
+    dram_active_percent: float | None
+    profile_source: int
 
 
 class CardLoad:
@@ -65,6 +79,7 @@ class CardLoad:
         power_w = floor_w + (model.power_limit_w * 0.97 - floor_w) * work**0.85
         goal_c = AMBIENT_C + HOT_C * power_w / model.power_limit_w
         self._temperature = _toward(self._temperature, goal_c, WARMING, near=0.5)
+        capped = power_w >= CAPPED * model.power_limit_w
         return CardFigures(
             memory_used_bytes=self._memory(held_bytes),
             utilization_percent=float(round(100 * busy)),
@@ -73,6 +88,15 @@ class CardLoad:
             sm_active_percent=float(round(100 * work * 0.82)) if model.reads_sm_active else None,
             power_limit_w=model.power_limit_w,
             memory_temperature_c=float(round(self._temperature + 7)) if model.reads_memory_temperature else None,
+            memory_utilization_percent=float(round(70 * busy)),
+            sm_clock_mhz=model.clock_mhz * (0.92 if capped else 1.0) if work > 0 else IDLE_CLOCK_MHZ,
+            memory_clock_mhz=model.memory_clock_mhz,
+            throttle_reasons=throttle.READ | (throttle.POWER_CAP if capped else 0),
+            ecc_uncorrected=0.0 if model.reads_memory_temperature else None,
+            sm_occupancy_percent=float(round(100 * work * 0.31)) if model.reads_sm_active else None,
+            tensor_active_percent=float(round(100 * work * 0.24)) if model.reads_sm_active else None,
+            dram_active_percent=float(round(100 * work * 0.66)) if model.reads_sm_active else None,
+            profile_source=PROFILE_SOURCES.index(model.profile_source),
         )
 
     def _memory(self, held_bytes: int) -> int:

@@ -11,16 +11,17 @@ import trio
 
 import llmgw
 from agent.identity import Identity
-from agent.link import Link
+from agent.link import LinkTimes
 from llmgw.core.layout import AgentLayout
 from llmgw.core.processes import boot_id
 from llmgw.sim.fleet.cards import CardModel
 from llmgw.sim.fleet.hall import Hall
+from llmgw.sim.fleet.link import TIMES, SilentLink
 from llmgw.sim.fleet.load import CardFigures, CardLoad
 from llmgw.sim.fleet.logs import AGENT, LogBook
 from llmgw.sim.fleet.replica import SimReplica
 from llmgw.sim.fleet.roster import NodePlan
-from llmgw.sim.fleet.telling import card_message, engine_messages, sensors_message
+from llmgw.sim.fleet.telling import card_message, engine_messages, part_messages, sensors_message, wear_message
 from llmgw.wire.llmgw.v1 import (
     AgentMessage,
     FetchProgress,
@@ -55,7 +56,8 @@ class SimNode:
         self._chance = random.Random(f"{seed}/{plan.name}")
         self._outbound, link_outbound = trio.open_memory_channel[AgentMessage](OUTBOUND_MESSAGES)
         link_inbound, self._inbound = trio.open_memory_channel[ServerMessage](INBOUND_MESSAGES)
-        self.link = Link(layout, hello=self._hello, outbound=link_outbound, inbound=link_inbound)
+        times = TIMES if plan.silent else LinkTimes()
+        self.link = SilentLink(layout, hello=self._hello, outbound=link_outbound, inbound=link_inbound, times=times)
         self._logs = LogBook(self._send)
         self._shards: dict[str, SimReplica] = {}
         self._cached: dict[str, int] = {}
@@ -103,6 +105,8 @@ class SimNode:
             fetched_bytes=sum(self._cached.values()),
         )
         self._send(AgentMessage(sensors=message))
+        if first and self.plan.cards:
+            self._send(AgentMessage(card_wear=wear_message(self.plan)))
 
     def _sample(self, elapsed_s: float) -> tuple[CardFigures, ...]:
         streams = {shard_id: shard.streams(elapsed_s) for shard_id, shard in self._shards.items()}
@@ -140,6 +144,8 @@ class SimNode:
             os="simulated",
             cards=[card_message(card) for card in plan.cards],
             engines=engine_messages(),
+            numa_nodes=2,
+            parts=part_messages(plan),
         )
 
     def _carry_out(self, message: ServerMessage) -> None:

@@ -8,7 +8,7 @@ from llmgw.core.errors import InvalidInput
 MAX_NODES = 4000
 """One control plane holds streams of 4,096 nodes."""
 MAX_CARDS = 64
-"""Cards the protocol takes of one node."""
+"""Cards of one simulated node."""
 DEFAULT_PREFIX = "sim"
 
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from llmgw.core.cluster import GIB
+from llmgw.core.wear import CardWear
 from llmgw.sim.fleet.cards import MIX, CardModel
 from llmgw.sim.fleet.options import FleetOptions
 
@@ -15,6 +18,15 @@ ECC_PROBLEM = "uncorrectable memory errors, no spare rows left to remap: replace
 BUS_PROBLEM = "fell off the bus twice since boot (Xid 79): reseat or replace it (simulated)"
 
 
+NEW_CARD = CardWear(
+    pcie_replays=0, remapped_rows=0, remap_pending=False, remap_failed=False, nvlink_recovery_errors=0, xid_count=0
+)
+_WORN = {
+    ECC_PROBLEM: msgspec.structs.replace(NEW_CARD, remapped_rows=512, remap_failed=True, xid_count=9, xid_last=64),
+    BUS_PROBLEM: msgspec.structs.replace(NEW_CARD, pcie_replays=48_210, xid_count=2, xid_last=79),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CardPlan:
     """One simulated card."""
@@ -24,6 +36,10 @@ class CardPlan:
     model: CardModel
     problem: str = ""
     """Why it is wearing out, if it is."""
+    wear: CardWear = NEW_CARD
+    bus_id: str = ""
+    numa_node: int = 0
+    nvlink_peers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +76,19 @@ def _node(options: FleetOptions, index: int) -> NodePlan:
         index=index,
         cards=tuple(
             CardPlan(
-                uuid=f"GPU-sim-{name}-{card}",
+                uuid=_uuid(name, card),
                 index=card,
                 model=model,
-                problem=(ECC_PROBLEM, BUS_PROBLEM)[index % 2] if card == worn_card else "",
+                problem=problem,
+                wear=_WORN.get(problem, NEW_CARD),
+                bus_id=f"0000:{card + 16:02x}:00.0",
+                numa_node=2 * card // options.cards,
+                nvlink_peers=tuple(_uuid(name, peer) for peer in range(options.cards) if peer != card)
+                if model.nvlink
+                else (),
             )
             for card in range(options.cards)
+            for problem in [(ECC_PROBLEM, BUS_PROBLEM)[index % 2] if card == worn_card else ""]
         ),
         cpus=16 * max(1, options.cards),
         cpu_model="AMD EPYC 9554 (simulated)",
@@ -74,3 +97,7 @@ def _node(options: FleetOptions, index: int) -> NodePlan:
         slow=troubled and index == SLOW_NODE,
         silent=troubled and options.nodes >= 3 and index == options.nodes - 1,
     )
+
+
+def _uuid(node: str, card: int) -> str:
+    return f"GPU-sim-{node}-{card}"

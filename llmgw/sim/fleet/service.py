@@ -2,7 +2,7 @@
 
 hall (listener, pacer)
   enrolment → link loop
-    node: orders, shards; its link (for the silent node: on and off)
+    node: orders, shards; its link (the silent node's is hushed now and then)
   sensors: one round over all nodes
 """
 
@@ -100,18 +100,24 @@ class Fleet:
         async with trio.open_nursery() as nursery:
             await nursery.start(node.run)
             task_status.started()
-            if plan.silent:
-                await self._now_and_then(node)
-            await node.link.keep_up()
+            await (self._now_and_then(node) if plan.silent else node.link.keep_up())
 
     async def _now_and_then(self, node: SimNode) -> None:
-        """Keep the link up, except for a while now and then."""
+        """Keep the link up, and now and then say nothing on it: that nobody is there is for others to find out."""
         heard_s = FIRST_SILENCE_S
         while True:
-            with trio.move_on_after(heard_s):
-                await node.link.keep_up()
-            log.info("%s falls silent for %s s", node.plan.name, SILENCE_S)
-            await trio.sleep(SILENCE_S)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(node.link.keep_up)
+                await trio.sleep(heard_s)
+                log.info("%s says nothing for %s s", node.plan.name, SILENCE_S)
+                silent_until = trio.current_time() + SILENCE_S
+                node.link.hush()
+                with trio.move_on_at(silent_until):
+                    await node.link.ended()
+                # Once the stream is cut, a hung machine makes no other.
+                nursery.cancel_scope.cancel()
+            await trio.sleep_until(silent_until)
+            node.link.speak()
             heard_s = HEARD_S
 
     async def _sense(self) -> None:

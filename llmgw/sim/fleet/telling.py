@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import llmgw
 from llmgw.sim.fleet.load import CardFigures
 from llmgw.sim.fleet.roster import CardPlan, NodePlan
-from llmgw.wire.llmgw.v1 import Card, Engine, Sensors
+from llmgw.wire.llmgw.v1 import Card, CardWear, Engine, MachinePart, Sensors
 
 OS_BYTES = 4 * 10**9
 """Memory the made-up operating system takes."""
@@ -26,6 +26,35 @@ def card_message(card: CardPlan) -> Card:
         driver="simulated",
         healthy=not card.problem,
         problem=card.problem,
+        bus_id=card.bus_id,
+        pcie_generation=card.model.pcie_generation,
+        pcie_width=16,
+        numa_node=card.numa_node,
+        nvlink_peers=list(card.nvlink_peers),
+        nvlink_read=True,
+    )
+
+
+def part_messages(plan: NodePlan) -> list[MachinePart]:
+    """Its disk and its ports."""
+    return [
+        MachinePart(kind="disk", name="nvme0n1 (simulated)", size_bytes=plan.disk_bytes),
+        MachinePart(kind="network", name="eth0 (simulated)", state="up", rate_bps=100 * 10**9),
+    ]
+
+
+def wear_message(plan: NodePlan) -> CardWear:
+    """Counts of what wears out, which stand still."""
+    cards = plan.cards
+    return CardWear(
+        uuids=[card.uuid for card in cards],
+        pcie_replays=_column([card.wear.pcie_replays for card in cards]),
+        remapped_rows=_column([card.wear.remapped_rows for card in cards]),
+        remap_pending=_column([card.wear.remap_pending for card in cards]),
+        remap_failed=_column([card.wear.remap_failed for card in cards]),
+        nvlink_recovery_errors=_column([card.wear.nvlink_recovery_errors for card in cards]),
+        xid_count=_column([card.wear.xid_count for card in cards]),
+        xid_last=_column([card.wear.xid_last for card in cards]),
     )
 
 
@@ -55,6 +84,18 @@ def sensors_message(
         sm_active_percent=_column([card.sm_active_percent for card in figures]),
         power_limit_w=[card.power_limit_w for card in figures],
         memory_temperature_c=_column([card.memory_temperature_c for card in figures]),
+        memory_utilization_percent=[card.memory_utilization_percent for card in figures],
+        sm_clock_mhz=[card.sm_clock_mhz for card in figures],
+        memory_clock_mhz=[card.memory_clock_mhz for card in figures],
+        throttle_reasons=[card.throttle_reasons for card in figures],
+        ecc_uncorrected=_column([card.ecc_uncorrected for card in figures]),
+        sm_occupancy_percent=_column([card.sm_occupancy_percent for card in figures]),
+        tensor_active_percent=_column([card.tensor_active_percent for card in figures]),
+        dram_active_percent=_column([card.dram_active_percent for card in figures]),
+        profile_source=[card.profile_source for card in figures],
+        cpu_temperature_c=float(round(34 + 0.4 * cpu_percent)),
+        cpu_power_w=float(round(110 + 6 * cpu_percent)),
+        inlet_temperature_c=23.0,
         cpu_percent=float(round(cpu_percent)),
         load_1m=round(plan.cpus * cpu_percent / 100, 1),
         memory_available_bytes=plan.memory_bytes - OS_BYTES,

@@ -8,6 +8,7 @@ __all__ = (
     "AgentsBase",
     "AgentsStub",
     "Card",
+    "CardWear",
     "DrainShard",
     "Engine",
     "EnrollRequest",
@@ -21,6 +22,7 @@ __all__ = (
     "LogCancel",
     "LogLines",
     "LogRequest",
+    "MachinePart",
     "Sensors",
     "ServerMessage",
     "ShardSpec",
@@ -123,6 +125,8 @@ class AgentMessage(betterproto2.Message):
 
     inventory: "Inventory | None" = betterproto2.field(7, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
+    card_wear: "CardWear | None" = betterproto2.field(8, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
 
 default_message_pool.register_message("llmgw.v1", "AgentMessage", AgentMessage)
 
@@ -147,8 +151,86 @@ class Card(betterproto2.Message):
 
     problem: "str" = betterproto2.field(9, betterproto2.TYPE_STRING)
 
+    bus_id: "str" = betterproto2.field(10, betterproto2.TYPE_STRING)
+    """
+    0000:19:00.0
+    """
+
+    parent: "str" = betterproto2.field(11, betterproto2.TYPE_STRING)
+    """
+    of a MIG instance: its card's uuid
+    """
+
+    mig_profile: "str" = betterproto2.field(12, betterproto2.TYPE_STRING)
+
+    unified: "bool" = betterproto2.field(13, betterproto2.TYPE_BOOL)
+    """
+    its memory is the node's
+    """
+
+    pcie_generation: "int" = betterproto2.field(14, betterproto2.TYPE_UINT32)
+    """
+    at most; 0 is not said
+    """
+
+    pcie_width: "int" = betterproto2.field(15, betterproto2.TYPE_UINT32)
+
+    numa_node: "int | None" = betterproto2.field(16, betterproto2.TYPE_UINT32, optional=True)
+
+    nvlink_peers: "list[str]" = betterproto2.field(17, betterproto2.TYPE_STRING, repeated=True)
+    """
+    uuids
+    """
+
+    nvlink_read: "bool" = betterproto2.field(18, betterproto2.TYPE_BOOL)
+    """
+    whether no peers means that there are none
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "Card", Card)
+
+
+@dataclass(eq=False, repr=False)
+class CardWear(betterproto2.Message):
+    """
+    What wears out, every minute when it changed. Columns as in Sensors; one a card does not keep is NaN.
+    """
+
+    uuids: "list[str]" = betterproto2.field(1, betterproto2.TYPE_STRING, repeated=True)
+
+    pcie_replays: "list[float]" = betterproto2.field(2, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    retired_pages_sbe: "list[float]" = betterproto2.field(3, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    retired_pages_dbe: "list[float]" = betterproto2.field(4, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    retirement_pending: "list[float]" = betterproto2.field(5, betterproto2.TYPE_DOUBLE, repeated=True)
+    """
+    0 or 1
+    """
+
+    remapped_rows: "list[float]" = betterproto2.field(6, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    remap_pending: "list[float]" = betterproto2.field(7, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    remap_failed: "list[float]" = betterproto2.field(8, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    nvlink_replay_errors: "list[float]" = betterproto2.field(9, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    nvlink_recovery_errors: "list[float]" = betterproto2.field(10, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    xid_count: "list[float]" = betterproto2.field(11, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    xid_last: "list[float]" = betterproto2.field(12, betterproto2.TYPE_DOUBLE, repeated=True)
+
+    xid_at: "list[float]" = betterproto2.field(13, betterproto2.TYPE_DOUBLE, repeated=True)
+    """
+    Unix seconds
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "CardWear", CardWear)
 
 
 @dataclass(eq=False, repr=False)
@@ -323,6 +405,18 @@ class Inventory(betterproto2.Message):
     sentences: a reader that failed, a driver that is missing
     """
 
+    cuda_toolkits: "list[str]" = betterproto2.field(11, betterproto2.TYPE_STRING, repeated=True)
+    """
+    "12.8", one of each major version
+    """
+
+    numa_nodes: "int" = betterproto2.field(12, betterproto2.TYPE_UINT32)
+    """
+    that have CPUs; 0 is not said
+    """
+
+    parts: "list[MachinePart]" = betterproto2.field(13, betterproto2.TYPE_MESSAGE, repeated=True)
+
 
 default_message_pool.register_message("llmgw.v1", "Inventory", Inventory)
 
@@ -367,6 +461,35 @@ default_message_pool.register_message("llmgw.v1", "LogRequest", LogRequest)
 
 
 @dataclass(eq=False, repr=False)
+class MachinePart(betterproto2.Message):
+    """
+    A disk, a network port, an InfiniBand port.
+    """
+
+    kind: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+    """
+    disk, network, infiniband
+    """
+
+    name: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+
+    state: "str" = betterproto2.field(3, betterproto2.TYPE_STRING)
+
+    size_bytes: "int" = betterproto2.field(4, betterproto2.TYPE_UINT64)
+    """
+    of a disk; 0 is not said
+    """
+
+    rate_bps: "int" = betterproto2.field(5, betterproto2.TYPE_UINT64)
+    """
+    of a port; 0 is not said
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "MachinePart", MachinePart)
+
+
+@dataclass(eq=False, repr=False)
 class Sensors(betterproto2.Message):
     """
     Columns: every repeated field has one entry a card, in the order of `uuids`, which is sent when it changed.
@@ -392,6 +515,33 @@ class Sensors(betterproto2.Message):
 
     memory_temperature_c: "list[float]" = betterproto2.field(8, betterproto2.TYPE_FLOAT, repeated=True)
 
+    memory_utilization_percent: "list[float]" = betterproto2.field(9, betterproto2.TYPE_FLOAT, repeated=True)
+
+    sm_clock_mhz: "list[float]" = betterproto2.field(10, betterproto2.TYPE_FLOAT, repeated=True)
+
+    memory_clock_mhz: "list[float]" = betterproto2.field(11, betterproto2.TYPE_FLOAT, repeated=True)
+
+    throttle_reasons: "list[int]" = betterproto2.field(12, betterproto2.TYPE_UINT32, repeated=True)
+    """
+    NVML's bits, but bit 0: the reasons were read; 0 is not reported
+    """
+
+    ecc_uncorrected: "list[float]" = betterproto2.field(13, betterproto2.TYPE_DOUBLE, repeated=True)
+    """
+    since the driver was loaded
+    """
+
+    sm_occupancy_percent: "list[float]" = betterproto2.field(14, betterproto2.TYPE_FLOAT, repeated=True)
+
+    tensor_active_percent: "list[float]" = betterproto2.field(15, betterproto2.TYPE_FLOAT, repeated=True)
+
+    dram_active_percent: "list[float]" = betterproto2.field(16, betterproto2.TYPE_FLOAT, repeated=True)
+
+    profile_source: "list[int]" = betterproto2.field(17, betterproto2.TYPE_UINT32, repeated=True)
+    """
+    0 no profile, 1 gpm, 2 dcgm
+    """
+
     cpu_percent: "float | None" = betterproto2.field(20, betterproto2.TYPE_FLOAT, optional=True)
 
     load_1m: "float | None" = betterproto2.field(21, betterproto2.TYPE_FLOAT, optional=True)
@@ -399,6 +549,27 @@ class Sensors(betterproto2.Message):
     memory_available_bytes: "int | None" = betterproto2.field(22, betterproto2.TYPE_UINT64, optional=True)
 
     disk_free_bytes: "int | None" = betterproto2.field(23, betterproto2.TYPE_UINT64, optional=True)
+
+    cpu_temperature_c: "float | None" = betterproto2.field(24, betterproto2.TYPE_FLOAT, optional=True)
+
+    cpu_power_w: "float | None" = betterproto2.field(25, betterproto2.TYPE_FLOAT, optional=True)
+    """
+    all sockets together
+    """
+
+    inlet_temperature_c: "float | None" = betterproto2.field(26, betterproto2.TYPE_FLOAT, optional=True)
+
+    shard_ids: "list[str]" = betterproto2.field(30, betterproto2.TYPE_STRING, repeated=True)
+    """
+    whose columns follow: engines with their children
+    """
+
+    shard_cpu_percent: "list[float]" = betterproto2.field(31, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    of one CPU
+    """
+
+    shard_memory_bytes: "list[float]" = betterproto2.field(32, betterproto2.TYPE_DOUBLE, repeated=True)
 
 
 default_message_pool.register_message("llmgw.v1", "Sensors", Sensors)
