@@ -5,62 +5,35 @@ Answers are bounded and decoded into the API's own types; fields a newer server 
 
 import contextlib
 import http.client
-import socket
 from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from llmgw.api import types as t
 from llmgw.api.actions import Action, action
+from llmgw.api.connections import TcpConnection, UnixConnection
+from llmgw.api.key_client import KeyCalls, Query
 from llmgw.api.paths import PROBLEM_TYPE, fill, with_query
 from llmgw.api.problems import Denied, Refused, Unreachable, error_of
 from llmgw.api.targets import ServerTarget
 from llmgw.api.watch import MAX_LINE_BYTES as MAX_MESSAGE_BYTES
 from llmgw.api.watch import History, Message, Subscription
 from llmgw.core.catalog import Model
-from llmgw.core.sockets import connect_unix
 
 DEFAULT_TIMEOUT_S = 60.0
 """Longest silence while waiting for an answer: longer than a server itself waits for its database, so that its own
 sentence arrives."""
-CONNECT_TIMEOUT_S = 5.0
-"""Longest wait for a connection: a server that is there accepts at once."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Status of 10,000 replicas is about 5 MB; more than this is no answer of ours."""
 MAX_LINE_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
 
 T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout_s: float) -> None:
-        super().__init__("llmgw", timeout=timeout_s)
-        self._path = path
-        self._timeout_s = timeout_s
-
-    def connect(self) -> None:
-        """Connect to the socket's path."""
-        self.sock = connect_unix(self._path, timeout_s=CONNECT_TIMEOUT_S)
-        self.sock.settimeout(self._timeout_s)
-
-
-class _TcpConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        super().__init__(host, port, timeout=timeout_s)
-        self._timeout_s = timeout_s
-
-    def connect(self) -> None:
-        """Connect under the short connect timeout."""
-        self.sock = socket.create_connection((self.host, self.port), timeout=CONNECT_TIMEOUT_S)
-        self.sock.settimeout(self._timeout_s)
-
-
-class AdminClient:
+class AdminClient(KeyCalls):
     """One server's admin API. A connection a request; not shared between threads."""
 
     def __init__(self, target: ServerTarget, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -135,19 +108,7 @@ class AdminClient:
         """Where a model would be placed."""
         return self._call("model.explain-serve", t.Explanation, body=request)
 
-    # -- keys, settings, audit
-
-    def keys(self) -> list[t.KeyInfo]:
-        """API keys."""
-        return self._call("key.list", list[t.KeyInfo])
-
-    def create_key(self, request: t.KeyCreate) -> t.KeyCreated:
-        """Make a key."""
-        return self._call("key.create", t.KeyCreated, body=request)
-
-    def revoke_key(self, key_id: str) -> t.Result:
-        """Refuse a key from now on."""
-        return self._call("key.revoke", t.Result, {"id": key_id})
+    # -- settings, audit, weights
 
     def join_token(self, request: t.JoinTokenCreate) -> t.JoinToken:
         """Make a join token."""
@@ -257,10 +218,10 @@ class AdminClient:
     def _connection(self) -> http.client.HTTPConnection:
         target = self.target
         if target.socket is not None:
-            return _UnixConnection(target.socket, self._timeout_s)
+            return UnixConnection(target.socket, self._timeout_s)
         if target.https:
             return http.client.HTTPSConnection(target.host, target.port, timeout=self._timeout_s)
-        return _TcpConnection(target.host, target.port, self._timeout_s)
+        return TcpConnection(target.host, target.port, self._timeout_s)
 
     def _refusal(self, answer: http.client.HTTPResponse) -> Exception:
         content = self._read(answer)

@@ -8,6 +8,20 @@ from typing import Any
 
 import msgspec
 
+from llmgw.api.key_types import BudgetChange as BudgetChange
+from llmgw.api.key_types import KeyCreate as KeyCreate
+from llmgw.api.key_types import KeyCreated as KeyCreated
+from llmgw.api.key_types import KeyInfo as KeyInfo
+from llmgw.api.key_types import KeyMove as KeyMove
+from llmgw.api.key_types import LimitsChange as LimitsChange
+from llmgw.api.key_types import ScopeInfo as ScopeInfo
+from llmgw.api.key_types import TeamCreate as TeamCreate
+from llmgw.api.key_types import TeamMove as TeamMove
+from llmgw.api.key_types import TenantCreate as TenantCreate
+from llmgw.api.key_types import UsageInfo as UsageInfo
+from llmgw.api.node_types import CardInfo as CardInfo
+from llmgw.api.node_types import EngineInfo as EngineInfo
+from llmgw.api.node_types import NodeInfo as NodeInfo
 from llmgw.core.catalog import Model, ModelFacts, Profile, Scaling
 from llmgw.core.verdicts import CardVerdict as CardVerdict
 from llmgw.core.verdicts import NodeVerdict as NodeVerdict
@@ -45,61 +59,6 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
 
 
-class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with its newest figures; absent figures are null."""
-
-    uuid: str
-    index: int
-    name: str
-    gpu_class: str
-    memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    utilization_percent: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    sm_active_percent: float | None = None
-    """Share of the card's multiprocessors at work, where it can be read."""
-    power_limit_w: float | None = None
-    memory_temperature_c: float | None = None
-    healthy: bool = True
-    problem: str = ""
-    replica: str | None = None
-
-
-class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine on a node."""
-
-    engine: str
-    version: str
-    usable: bool
-    why_not: str = ""
-
-
-class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as last heard."""
-
-    name: str
-    state: str
-    """`connected`, `silent`, `lost` or `cordoned`."""
-    address: str = ""
-    agent_version: str = ""
-    agent_pid: int = 0
-    heartbeat_age_s: float | None = None
-    cpus: int = 0
-    cpu_model: str = ""
-    cpu_percent: float | None = None
-    load_1m: float | None = None
-    memory_total_bytes: int = 0
-    memory_available_bytes: int = 0
-    memory_reserved_bytes: int = 0
-    disk_total_bytes: int = 0
-    disk_free_bytes: int = 0
-    cards: tuple[CardInfo, ...] = ()
-    engines: tuple[EngineInfo, ...] = ()
-    problems: tuple[str, ...] = ()
-    simulated: bool = False
-
-
 class ProgressInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A download on its way."""
 
@@ -128,8 +87,14 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     adopted: bool = False
     in_flight: int = 0
+    breaker: str = ""
+    """`open` when a router sends it nothing, `half-open` when one lets a single request find out; else empty."""
     progress: ProgressInfo | None = None
     message: str = ""
+    cpu_percent: float | None = None
+    """What its engine and its children take, of one CPU."""
+    resident_bytes: int | None = None
+    """Memory of the node they hold, files they map included."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +102,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
-    """`ready`, `partial`, `starting`, `fetching`, `pending`, `failed` or `stopped`."""
+    """`ready`, `partial`, `starting`, `fetching`, `pending`, `failed` or `stopped`; `external` in `spec` is `ready` as
+    soon as it is routed."""
     ready: int
+    """Replicas that are; endpoints, for a model served outside the cluster."""
     wanted: int
     source: str
+    """Where its weights come from, or the address of its endpoints outside the cluster."""
     message: str = ""
     """The one sentence that matters when it is not ready."""
     spec: Model
@@ -148,6 +116,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int = 0
     """Tokens a request may span as served."""
     max_output: int = 0
+    cost_today_micros: int = 0
+    """Spent on it since the UTC day began, at the prices of `spec`."""
     declared: bool = False
     """Declared in the settings; model commands cannot change it."""
     created: datetime | None = None
@@ -217,35 +187,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     need_detail: str = ""
     """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
     verdicts: tuple[NodeVerdict, ...] = ()
-
-
-class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key, without the key."""
-
-    id: str
-    name: str
-    models: tuple[str, ...] | None = None
-    created: datetime
-    revoked: datetime | None = None
-    last_used: datetime | None = None
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class KeyCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`ctl keys create`."""
-
-    name: str
-    models: tuple[str, ...] | None = None
-
-
-class KeyCreated(msgspec.Struct, frozen=True, kw_only=True):
-    """The only time the key itself is shown."""
-
-    id: str
-    name: str
-    key: str
 
 
 class JoinTokenCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

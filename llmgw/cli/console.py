@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from typing import TypedDict
 
 from llmgw.api.problems import ClientError, Usage
@@ -65,4 +66,12 @@ def _theme(asked: str) -> str:
 
 def _speaks_unicode() -> bool:
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").replace("-", "").casefold()
-    return encoding == "utf8"
+    return encoding == "utf8" and not asked_for_c(os.environ)
+
+
+def asked_for_c(environment: Mapping[str, str]) -> bool:
+    """Whether the C locale was asked for by name: Python writes UTF-8 there all the same, and sets LC_CTYPE itself."""
+    named = environment.get("LC_ALL") or environment.get("LC_CTYPE", "")
+    if named in ("", "C.UTF-8") and not environment.get("LC_ALL"):
+        named = environment.get("LANG", "")
+    return named in ("C", "POSIX")

@@ -13,11 +13,14 @@ from llmgw.api.actions import ACTIONS, Action, Argument, Kind
 from llmgw.api.problems import ClientError, Exit
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.output import Output, abandon_stdout, tolerate_encoding
+from llmgw.core.money import NONE
 
 INTERRUPTED_EXIT = 130
 BROKEN_PIPE_EXIT = 141
 ALONE: dict[str, tuple[str, ...]] = {
     "keys": ("keys", "list"),
+    "teams": ("teams", "list"),
+    "tenants": ("tenants", "list"),
     "config": ("config", "list"),
     "weights": ("weights", "list"),
 }
@@ -25,10 +28,14 @@ ALONE: dict[str, tuple[str, ...]] = {
 GROUPS = {
     "node": "one node: show, cordon, uncordon",
     "model": "the catalog: serve, add, show, stop, start, scale, remove",
-    "keys": "API keys: list, create, revoke",
+    "keys": "API keys: list, create, limits, budget, move, revoke",
+    "teams": "teams, which hold keys: list, create, limits, budget, move, remove",
+    "tenants": "tenants, which hold teams: list, create, limits, budget, remove",
     "config": "cluster settings: list, get, set, reference",
     "weights": "weights on the mirror: list, fetch, remove",
 }
+MAX_DIGITS = 13
+"""Of a whole number: no figure that may be set has more."""
 _VERB = "_verb"
 
 
@@ -130,21 +137,39 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
         parser.add_argument(argument.name, action="store_true", **options)
         return
     options["metavar"] = argument.metavar
+    if argument.choices:
+        options["choices"] = argument.choices
     if argument.kind is Kind.INTEGER:
         options["type"] = _integer
+    elif argument.kind is Kind.LIMIT:
+        options["type"] = _limit
     elif argument.kind in (Kind.LIST, Kind.REPEAT):
         options["action"] = "append"
     if argument.is_option:
         names = ["-f", argument.name] if argument.name == "--file" else [argument.name]
         parser.add_argument(*names, required=argument.required, default=argument.default, **options)
     else:
+        if argument.kind is Kind.MANY:
+            options["nargs"] = "+"
+        elif not argument.required:
+            options["nargs"] = "?"
         parser.add_argument(argument.name, **options)
 
 
 def _integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number")
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at most {MAX_DIGITS} digits")
     return int(text)
+
+
+def _limit(text: str) -> int | str:
+    """A figure, or the word `none`."""
+    if text == NONE:
+        return text
+    try:
+        return _integer(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor {NONE}") from error
 
 
 def _sentence(action: Action) -> str:

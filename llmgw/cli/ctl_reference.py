@@ -47,4 +47,6 @@ def _argument(argument: Argument) -> str:
     shown = argument.metavar or argument.key.upper()
     if argument.is_option:
         return f"[{argument.name}]" if argument.kind is Kind.FLAG else f"[{argument.name} {shown}]"
+    if argument.kind is Kind.MANY:
+        return f"{shown}…"
     return shown if argument.required else f"[{shown}]"

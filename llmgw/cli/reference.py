@@ -13,7 +13,7 @@ import msgspec
 
 from llmgw.cli import ctl_reference
 from llmgw.core.addresses import FORM
-from llmgw.core.config import LISTEN_VARIABLES, AdminToken, ServerConfig
+from llmgw.core.config import LISTEN_VARIABLES, AdminToken, ClientConfig, ClientTls, ServerConfig
 from llmgw.core.docstrings import field_docs
 
 REFERENCE = Path("docs/reference/config.md")
@@ -34,6 +34,8 @@ def config_reference() -> str:
     agent: type[msgspec.Struct] = import_module("agent.config").AgentConfig
     sections: list[tuple[str, str, type[msgspec.Struct]]] = [
         ("server.yaml", "Read by `llmgw server -c server.yaml`.", ServerConfig),
+        ("server.yaml: client", "", ClientConfig),
+        ("server.yaml: client.tls", "", ClientTls),
         ("server.yaml: an entry of admin_tokens", "", AdminToken),
         ("agent.yaml", "Read by `llmgw agent -c agent.yaml`.", agent),
     ]

@@ -59,7 +59,7 @@ class Catalog:
 
     def sources(self) -> frozenset[str]:
         """Sources that some model needs."""
-        return frozenset(entry.spec.source for entry in self._stored.values())
+        return frozenset(entry.spec.source for entry in self._stored.values() if entry.spec.source)
 
 
 def users_of(source: str, models: Iterable[Model]) -> list[str]:

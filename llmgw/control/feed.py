@@ -11,14 +11,17 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import trio
 
 from llmgw.api.types import RouterInfo
-from llmgw.core.errors import InvalidInput, LlmgwError, Unavailable
-from llmgw.core.frames import FrameDecoder, FrameTooLong, encode_frame
+from llmgw.control.breakers import Breaker, gathered
+from llmgw.control.feed_connection import READ_BYTES, Connection, frame_of, hear_hello
+from llmgw.control.router_metrics import Account, RouterMetrics
+from llmgw.control.usage_intake import StoreUsage, store_patiently
+from llmgw.core.errors import LlmgwError
+from llmgw.core.frames import FrameDecoder, FrameTooLong
 from llmgw.core.layout import ServerLayout
 from llmgw.core.routing import (
     Activity,
@@ -31,8 +34,8 @@ from llmgw.core.routing import (
     RouterHello,
     RouterMessage,
     Routing,
+    ScopeTable,
     UsageBatch,
-    UsageRow,
     UsageStored,
 )
 from llmgw.core.sockets import listen_unix
@@ -45,50 +48,15 @@ LOOKUPS_AT_ONCE = 16
 """Keys looked up in the store at the same time, for all routers together."""
 MAX_ASKED = 1_000
 """Keys one router may be waiting for; a further question is answered with trouble at once."""
-STORE_FIRST_S = 0.2
-STORE_LAST_S = 5.0
-"""Usage that could not be stored is tried again after this long at first and at most."""
-WRITE_STALL_S = 30.0
-"""A router that reads nothing for this long loses its connection."""
-MAX_OUTBOX = 10_000
-"""Messages that may wait for one router."""
 MAX_ROUTERS = 256
 """Connections served at once."""
-_READ_BYTES = 256 * 1024
 _UCRED = struct.Struct("3i")
 
 Lookup = Callable[[str], Awaitable[KeyRecord | None]]
 """Whose key has this digest; raises LlmgwError when that cannot be found out now."""
-StoreUsage = Callable[[Sequence[UsageRow]], Awaitable[None]]
-"""Stores rows, those already there once; raises Unavailable (ask again) or InvalidInput (a row it cannot hold)."""
 
 _log = logging.getLogger(__name__)
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RouterMessage)
-
-
-@dataclass(slots=True)
-class _Connection:
-    """A router that said hello. `revision` is the publication it was last sent."""
-
-    sock: trio.socket.SocketType
-    scope: trio.CancelScope
-    hello: RouterHello
-    batches: trio.MemorySendChannel[UsageBatch]
-    activity: Activity = field(default_factory=Activity)
-    outbox: list[bytes] = field(default_factory=list)
-    wake: trio.Event = field(default_factory=trio.Event)
-    publication: int = 0
-    asked: int = 0
-
-    def send(self, message: ControlMessage) -> None:
-        """Queue `message`; a router that lets too many wait loses its connection."""
-        if len(self.outbox) >= MAX_OUTBOX:
-            _log.warning("router %d (pid %d) reads too slowly", self.hello.index, self.hello.pid)
-            self.scope.cancel()
-            return
-        self.outbox.append(encode_frame(_encoder.encode(message)))
-        self.wake.set()
 
 
 class FeedServer:
@@ -102,6 +70,7 @@ class FeedServer:
         lookup: Lookup,
         store_usage: StoreUsage,
         on_want: Callable[[str], None] = lambda model: None,
+        metrics: RouterMetrics | None = None,
     ) -> None:
         """`on_want` is called with a model that was asked for without a Ready replica; it must not raise or wait."""
         self._layout = layout
@@ -109,23 +78,41 @@ class FeedServer:
         self._lookup = lookup
         self._store_usage = store_usage
         self._on_want = on_want
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
         self._supervised: tuple[RouterInfo, ...] = ()
         self._routing: bytes | None = None
+        self._routed: frozenset[str] | None = None
+        """Replicas of the newest routing; none before the first."""
         self._publication = 0
+        self._scope_table: bytes | None = None
+        self._scope_publication = 0
         self._last_used: dict[str, float] = {}
+        self.metrics = metrics or RouterMetrics()
+        """What all routers measured."""
         self._looking = trio.CapacityLimiter(LOOKUPS_AT_ONCE)
 
     # what the control plane calls
 
     def publish(self, routing: Routing) -> None:
         """Every router gets `routing`; what it had not yet taken of earlier ones it never sees. Raises FrameTooLong."""
-        self._routing = encode_frame(_encoder.encode(routing))
+        self._routing = frame_of(routing)
         self._publication += 1
-        known = {replica.id for replica in routing.replicas}
-        self._last_used = {replica: at for replica, at in self._last_used.items() if replica in known}
+        self._routed = routed = frozenset(replica.id for replica in routing.replicas)
+        self._last_used = {replica: at for replica, at in self._last_used.items() if replica in routed}
         for connection in self._connections.values():
             connection.wake.set()
+
+    def publish_scopes(self, table: ScopeTable) -> None:
+        """Every router gets `table`, before any key looked up after this. Raises FrameTooLong."""
+        self._scope_table = frame_of(table)
+        self._scope_publication += 1
+        for connection in self._connections.values():
+            connection.wake.set()
+
+    def told(self) -> str:
+        """How many of the routers here hear what is said now: `2 of 2 routers here were told`."""
+        routers = self.routers()
+        return f"{sum(router.connected for router in routers)} of {len(routers)} routers here were told"
 
     def key_changed(self, digest: str) -> None:
         """Every router forgets the key; call it after the change is in the store."""
@@ -150,10 +137,10 @@ class FeedServer:
         """All routers of this machine: those supervised, in order, then others still connected (draining ones)."""
         heard = {connection.hello.pid: connection for connection in self._connections.values()}
         infos = [
-            _info(heard.pop(router.pid)) if router.pid in heard else msgspec.structs.replace(router, connected=False)
+            heard.pop(router.pid).info() if router.pid in heard else msgspec.structs.replace(router, connected=False)
             for router in self._supervised
         ]
-        return infos + [_info(connection) for connection in heard.values()]
+        return infos + [connection.info() for connection in heard.values()]
 
     def in_flight(self) -> dict[str, int]:
         """Open requests by replica id, all routers together, as last reported."""
@@ -166,6 +153,14 @@ class FeedServer:
     def open_requests(self) -> int:
         """Open requests of all routers together, as last reported; those that wait for a replica too."""
         return sum(connection.activity.open_requests for connection in self._connections.values())
+
+    def breakers(self) -> dict[str, Breaker]:
+        """Breakers that are not closed, by id of a routed replica, as last reported.
+
+        A router that nobody asks for anything does not notice that a replica is gone, and goes on reporting it.
+        """
+        found = gathered(connection.activity for connection in self._connections.values())
+        return found if self._routed is None else {name: found[name] for name in found.keys() & self._routed}
 
     def last_used(self) -> Mapping[str, float]:
         """Unix seconds each routed replica last ended a request, as far as that was reported."""
@@ -209,7 +204,7 @@ class FeedServer:
             frames = FrameDecoder()
             try:
                 with trio.fail_after(HELLO_S):
-                    hello, early = await _hello(sock, frames)
+                    hello, early = await hear_hello(sock, frames)
                 await self._follow(sock, msgspec.structs.replace(hello, pid=pid), frames, early)
             except (OSError, FrameTooLong, msgspec.DecodeError, trio.TooSlowError) as error:
                 _log.warning("the feed of process %d ended: %s", pid, error or type(error).__name__)
@@ -219,15 +214,15 @@ class FeedServer:
     ) -> None:
         sending, batches = trio.open_memory_channel[UsageBatch](2)
         with trio.CancelScope() as scope:
-            connection = _Connection(sock=sock, scope=scope, hello=hello, batches=sending)
+            connection = Connection(sock=sock, scope=scope, hello=hello, batches=sending, account=Account(self.metrics))
             self._connections[id(connection)] = connection
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write, connection)
+                    nursery.start_soon(connection.write, self._take)
                     nursery.start_soon(self._keep_usage, connection, batches)
                     for frame in early:
                         self._receive(connection, frame, nursery)
-                    while data := await sock.recv(_READ_BYTES):
+                    while data := await sock.recv(READ_BYTES):
                         for frame in frames.feed(data):
                             self._receive(connection, frame, nursery)
                     scope.cancel()
@@ -235,8 +230,9 @@ class FeedServer:
                 _log.warning("router %d (pid %d) is gone: %s", hello.index, hello.pid, errors.exceptions[0])
             finally:
                 del self._connections[id(connection)]
+                connection.account.close()
 
-    def _receive(self, connection: _Connection, frame: bytes, nursery: trio.Nursery) -> None:
+    def _receive(self, connection: Connection, frame: bytes, nursery: trio.Nursery) -> None:
         try:
             message = _decoder.decode(frame)
         except msgspec.DecodeError as error:
@@ -261,14 +257,15 @@ class FeedServer:
             case RouterHello():
                 pass
 
-    def _heard(self, connection: _Connection, activity: Activity) -> None:
+    def _heard(self, connection: Connection, activity: Activity) -> None:
         connection.activity = activity
+        connection.account.hear(activity.metrics)
         for replica, at in activity.last_used.items():
             self._last_used[replica] = max(at, self._last_used.get(replica, 0.0))
         for model in activity.want:
             self._on_want(model)
 
-    async def _answer(self, connection: _Connection, digest: str) -> None:
+    async def _answer(self, connection: Connection, digest: str) -> None:
         answer = KeyAnswer(digest=digest, error=f"the store gave no answer within {LOOKUP_S:g} s")
         try:
             with trio.move_on_after(LOOKUP_S):
@@ -283,76 +280,22 @@ class FeedServer:
         connection.asked -= 1
         connection.send(answer)
 
-    async def _keep_usage(self, connection: _Connection, batches: trio.MemoryReceiveChannel[UsageBatch]) -> None:
+    async def _keep_usage(self, connection: Connection, batches: trio.MemoryReceiveChannel[UsageBatch]) -> None:
         async for batch in batches:
-            await self._store(batch.rows)
+            await store_patiently(self._store_usage, batch.rows)
             connection.send(UsageStored(seq=batch.seq))
 
-    async def _store(self, rows: Sequence[UsageRow]) -> None:
-        """Return once `rows` are stored, however long the store is away."""
-        wait_s = STORE_FIRST_S
-        while True:
-            try:
-                await self._store_usage(rows)
-                return
-            except InvalidInput as error:
-                if len(rows) == 1:
-                    _log.error("usage row %r cannot be stored and is dropped: %s", rows[0].id, error)
-                    return
-                # One row must not keep the others out.
-                for row in rows:
-                    await self._store((row,))
-                return
-            except Unavailable as error:
-                _log.warning("%d rows of usage wait for the store: %s", len(rows), error)
-            except Exception:
-                # Rows are kept by the router until they are stored; whatever is wrong may pass.
-                _log.exception("%d rows of usage could not be stored", len(rows))
-            await trio.sleep(wait_s)
-            wait_s = min(wait_s * 2, STORE_LAST_S)
-
-    async def _write(self, connection: _Connection) -> None:
-        while True:
-            connection.wake = trio.Event()
-            data = self._take(connection)
-            if not data:
-                await connection.wake.wait()
-                continue
-            with trio.move_on_after(WRITE_STALL_S) as stall:
-                view = memoryview(data)
-                while view:
-                    view = view[await connection.sock.send(view) :]
-            if stall.cancelled_caught:
-                raise TimeoutError(f"it took nothing for {WRITE_STALL_S:.0f} s")
-
-    def _take(self, connection: _Connection) -> bytes:
+    def _take(self, connection: Connection) -> bytes:
         frames = connection.outbox
         connection.outbox = []
         if self._routing is not None and connection.publication != self._publication:
             connection.publication = self._publication
             frames.insert(0, self._routing)
+        if self._scope_table is not None and connection.scopes != self._scope_publication:
+            connection.scopes = self._scope_publication
+            frames.insert(0, self._scope_table)
         return b"".join(frames)
 
     def _send_all(self, message: ControlMessage) -> None:
         for connection in self._connections.values():
             connection.send(message)
-
-
-async def _hello(sock: trio.socket.SocketType, frames: FrameDecoder) -> tuple[RouterHello, list[bytes]]:
-    """The first frame, which must be the hello, and the frames that came with it."""
-    while data := await sock.recv(_READ_BYTES):
-        received = frames.feed(data)
-        if received:
-            return msgspec.msgpack.decode(received[0], type=RouterHello), received[1:]
-    raise ConnectionResetError("it left without a word")
-
-
-def _info(connection: _Connection) -> RouterInfo:
-    return RouterInfo(
-        pid=connection.hello.pid,
-        port=connection.hello.port,
-        requests=connection.activity.requests,
-        open_requests=connection.activity.open_requests,
-        version=connection.hello.version,
-        connected=True,
-    )

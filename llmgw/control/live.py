@@ -3,7 +3,6 @@
 At 1,000 nodes a second's changes are a few hundred rows; all rows together are made once, for the first reader.
 """
 
-import heapq
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,8 +11,10 @@ import trio
 
 from llmgw.api.watch import ALL_MODELS, MAX_PER_S, TOPICS, ClusterRow, Subscription, TrafficRow
 from llmgw.control import views
+from llmgw.control.breakers import Breaker
 from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
+from llmgw.control.live_counts import ShownCounts
 from llmgw.control.live_index import ReplicaIndex
 from llmgw.control.live_reader import Reader
 from llmgw.control.live_rows import Moments, figures_row, model_row, node_row, replica_row
@@ -25,6 +26,7 @@ from llmgw.control.traffic import TrafficMeter, by_model
 from llmgw.control.weights_service import WeightsService
 from llmgw.core.cluster import NodeLink
 from llmgw.core.errors import Unavailable
+from llmgw.core.external import model_of_external
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 from llmgw.store.catalog import CatalogEntry as StoredModel
 from llmgw.store.store import Store
@@ -35,8 +37,6 @@ MAX_READERS = 200
 """Readers at once; a further one is refused."""
 ROWS_AT_A_TIME = 100
 """Rows made before others may run: 5 to 10 ms."""
-IN_FLIGHT_ROWS = 100
-"""Replicas whose open requests are told anew in one sweep, those that changed most first."""
 SETTLED = frozenset({"ready", "idle", "stopped"})
 """States a model leaves only by an event; the others' sentences move with time."""
 
@@ -57,7 +57,10 @@ class LiveFeed:
         in_flight: Callable[[], Mapping[str, int]],
         open_requests: Callable[[], int],
         cluster: Callable[[], ClusterRow],
+        costs: Callable[[], Mapping[str, int]] = dict,
+        breakers: Callable[[], Mapping[str, Breaker]] = dict,
     ) -> None:
+        """`costs` is micros spent by model since the UTC day began, another object whenever that changed."""
         self.table = LiveTable(TOPICS)
         self._touched = touched
         self._inventory = inventory
@@ -68,6 +71,8 @@ class LiveFeed:
         self._in_flight = in_flight
         self._open_requests = open_requests
         self._cluster = cluster
+        self._costs = costs
+        self._breakers = breakers
         self._stored = StoredRows(store, self.table)
         self._moments = Moments(trio.current_time, time.time)
         self._readers: list[Wanted] = []
@@ -77,8 +82,7 @@ class LiveFeed:
         self._entries: dict[str, CatalogEntry] = {}
         self._stored_models: dict[str, StoredModel] = {}
         self._links: dict[str, NodeLink] = {}
-        self._shown: dict[str, int] = {}
-        """Open requests of each replica as its row says."""
+        self._shown = ShownCounts()
         self._unsettled: set[str] = set()
         self._dirty: dict[str, set[str]] = {topic: set() for topic in ("nodes", "figures", "replicas", "models")}
         self._swept_at = float("-inf")
@@ -199,7 +203,7 @@ class LiveFeed:
         self._dirty["nodes"] |= nodes & self._inventory.node_names()
         self._dirty["models"] |= models & self._entries.keys()
         if replica is None:
-            self._shown.pop(replica_id, None)
+            self._shown.forget(replica_id)
             self._gone("replicas", replica_id)
         else:
             self._dirty["replicas"].add(replica_id)
@@ -236,7 +240,7 @@ class LiveFeed:
             node = self._inventory.node(name)
             if node is not None and self._links.get(name) is not node.link:
                 self._note_node(name)
-        self._dirty["models"] |= self._unsettled
+        self._dirty["models"] |= self._unsettled | self._shown.costs_moved(self._costs(), self._entries.__contains__)
         if "cluster" in read:
             self.table.put("cluster", "cluster", self._cluster())
         if "weights" in read:
@@ -244,7 +248,8 @@ class LiveFeed:
         if "traffic" in read:
             self._sweep_traffic()
         if "replicas" in read:
-            self._sweep_in_flight()
+            self._dirty["replicas"] |= self._shown.requests_moved(self._in_flight(), self._has_replica)
+            self._dirty["replicas"] |= self._shown.breakers_moved(self._breakers(), self._has_replica)
 
     def _sweep_traffic(self) -> None:
         rows = self._traffic.rows(*self._open_by_model())
@@ -253,23 +258,15 @@ class LiveFeed:
         for name in self._entries.keys() - rows.keys():
             self.table.put("traffic", name, _REST)
 
-    def _sweep_in_flight(self) -> None:
-        counts = self._in_flight()
-        changed = {
-            replica_id: abs(counts.get(replica_id, 0) - self._shown.get(replica_id, 0))
-            for replica_id in counts.keys() | self._shown.keys()
-            if counts.get(replica_id, 0) != self._shown.get(replica_id, 0) and self._index.get(replica_id) is not None
-        }
-        for replica_id in heapq.nlargest(IN_FLIGHT_ROWS, changed, key=changed.__getitem__):
-            self._shown[replica_id] = counts.get(replica_id, 0)
-            self._dirty["replicas"].add(replica_id)
+    def _has_replica(self, replica_id: str) -> bool:
+        return self._index.get(replica_id) is not None
 
     def _open_by_model(self) -> tuple[Mapping[str, int], int]:
         return by_model(self._in_flight(), self._model_of), self._open_requests()
 
     def _model_of(self, replica_id: str) -> str | None:
         replica = self._inventory.replica(replica_id)
-        return None if replica is None else replica.model
+        return model_of_external(replica_id) if replica is None else replica.model
 
     # -- one row each
 
@@ -282,12 +279,17 @@ class LiveFeed:
     def _figures(self, name: str) -> None:
         node = self._inventory.node(name)
         if node is not None:
-            self.table.put("figures", name, figures_row(node, self._inventory.figures, self._moments))
+            self.table.put(
+                "figures",
+                name,
+                figures_row(node, self._inventory.figures, self._moments, self._inventory.engines(name)),
+            )
 
     def _replica(self, replica_id: str) -> None:
         replica = self._index.get(replica_id)
         if replica is not None:
-            row = replica_row(replica, self._shown.get(replica_id, 0), self._moments)
+            counts = self._shown
+            row = replica_row(replica, counts.open_requests(replica_id), self._moments, counts.breaker(replica_id))
             self.table.put("replicas", replica_id, row)
 
     def _model(self, name: str) -> None:
@@ -298,7 +300,11 @@ class LiveFeed:
         nodes = tuple(n for r in mine if (n := self._inventory.node(r.node)) is not None)
         part = Snapshot(now=trio.current_time(), nodes=nodes, replicas=mine)
         info = views.model_info(
-            self._reconciler.entry(entry), self._stored_models.get(name), part, self._reconciler.unplaced(name)
+            self._reconciler.entry(entry),
+            self._stored_models.get(name),
+            part,
+            self._reconciler.unplaced(name),
+            cost_today_micros=self._shown.cost_micros(name),
         )
         (self._unsettled.discard if info.state in SETTLED else self._unsettled.add)(name)
         self.table.put("models", name, model_row(info))

@@ -2,15 +2,28 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import TypeVar
 
-from llmgw.api.types import ModelInfo, NodeInfo, ProgressInfo, RouterInfo
-from llmgw.api.watch import AuditRow, CardRow, FiguresRow, KeyRow, ModelRow, NodeRow, ReplicaRow, WeightsRow
+from llmgw.api.types import CardInfo, ModelInfo, NodeInfo, ProgressInfo, RouterInfo
+from llmgw.api.watch import (
+    AuditRow,
+    CardRow,
+    FiguresRow,
+    KeyRow,
+    ModelRow,
+    NodeRow,
+    ReplicaRow,
+    ScopeRow,
+    WeightsRow,
+    scope_key,
+)
 from llmgw.core.cluster import Node, Replica
-from llmgw.core.figures import CardFigures
+from llmgw.core.figures import CardFigures, ReplicaFigures
 from llmgw.core.weights import SetStatus
 from llmgw.store.audit import AuditRow as StoredAudit
 from llmgw.store.keys import KeyRow as StoredKey
+from llmgw.store.scopes import ScopeRow as StoredScope
 
 T = TypeVar("T", int, float)
 STEP_S = 1.0
@@ -46,13 +59,14 @@ def model_row(info: ModelInfo) -> ModelRow:
         facts=info.facts,
         context_length=info.context_length,
         max_output=info.max_output,
+        cost_today_micros=info.cost_today_micros,
         declared=info.declared,
         created=_seconds(info.created) or 0.0,
         changed=_seconds(info.changed) or 0.0,
     )
 
 
-def replica_row(replica: Replica, in_flight: int, moments: Moments) -> ReplicaRow:
+def replica_row(replica: Replica, in_flight: int, moments: Moments, breaker: str = "") -> ReplicaRow:
     """A replica, its download in figures and its last word as it was said."""
     progress = replica.progress
     return ReplicaRow(
@@ -72,6 +86,7 @@ def replica_row(replica: Replica, in_flight: int, moments: Moments) -> ReplicaRo
         restarts=replica.restarts,
         adopted=replica.adopted,
         in_flight=in_flight,
+        breaker=breaker,
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
         if progress and progress.phase
         else None,
@@ -102,18 +117,39 @@ def node_row(info: NodeInfo) -> NodeRow:
                 healthy=card.healthy,
                 problem=card.problem,
                 replica=card.replica,
+                power_limit_w=_rounded(card.power_limit_w),
+                work_from=work_from(card),
+                wear=card.wear_problems,
+                parent=card.parent,
+                mig_profile=card.mig_profile,
+                unified=card.unified,
+                compute_capability=card.compute_capability,
+                pcie_generation=card.pcie_generation,
+                pcie_width=card.pcie_width,
+                numa_node=card.numa_node,
+                nvlink_peers=None if card.nvlink_peers is None else len(card.nvlink_peers),
             )
             for card in info.cards
         ),
         engines=info.engines,
         problems=info.problems,
         simulated=info.simulated,
+        driver=next((card.driver for card in info.cards), ""),
+        numa_nodes=info.numa_nodes,
+        cuda_toolkits=info.cuda_toolkits,
+        parts=info.parts,
     )
 
 
-def figures_row(node: Node, figures: Callable[[str], CardFigures], moments: Moments) -> FiguresRow:
-    """What changes of a node with every sample."""
+def figures_row(
+    node: Node,
+    figures: Callable[[str], CardFigures],
+    moments: Moments,
+    engines: Mapping[str, ReplicaFigures] = MappingProxyType({}),
+) -> FiguresRow:
+    """What changes of a node with every sample; `engines` is what they take, by replica."""
     cards = [figures(card.uuid) for card in node.cards]
+    reasons = tuple(card.throttle_reasons for card in cards)
     return FiguresRow(
         heard=moments.unix(node.heard_at),
         cpu_percent=_rounded(node.cpu_percent),
@@ -125,6 +161,17 @@ def figures_row(node: Node, figures: Callable[[str], CardFigures], moments: Mome
         work_percent=_column(work_percent(card) for card in cards),
         temperature_c=_column(_rounded(card.temperature_c) for card in cards),
         power_w=_column(_rounded(card.power_w) for card in cards),
+        memory_temperature_c=_column(_rounded(card.memory_temperature_c) for card in cards),
+        sm_clock_mhz=_column(_rounded(card.sm_clock_mhz) for card in cards),
+        throttle_reasons=reasons if any(reasons) else (),
+        sm_occupancy_percent=_column(_rounded(card.sm_occupancy_percent) for card in cards),
+        tensor_active_percent=_column(_rounded(card.tensor_active_percent) for card in cards),
+        dram_active_percent=_column(_rounded(card.dram_active_percent) for card in cards),
+        cpu_temperature_c=_rounded(node.cpu_temperature_c),
+        cpu_power_w=_rounded(node.cpu_power_w),
+        inlet_temperature_c=_rounded(node.inlet_temperature_c),
+        engine_cpu_percent={name: e.cpu_percent for name, e in engines.items() if e.cpu_percent is not None},
+        engine_memory_bytes={name: e.memory_bytes for name, e in engines.items() if e.memory_bytes is not None},
     )
 
 
@@ -135,6 +182,13 @@ def work_percent(card: CardFigures) -> float | None:
     if not card.power_w or not card.power_limit_w:
         return None
     return _rounded(min(100.0, 100.0 * card.power_w / card.power_limit_w))
+
+
+def work_from(card: CardFigures | CardInfo) -> str:
+    """What `work_percent` is read from: `sm`, `power`, or empty where neither is reported."""
+    if card.sm_active_percent is not None:
+        return "sm"
+    return "power" if card.power_limit_w else ""
 
 
 def weights_row(status: SetStatus, models: tuple[str, ...], revision: str) -> WeightsRow:
@@ -165,8 +219,36 @@ def key_rows(keys: Iterable[StoredKey]) -> dict[str, KeyRow]:
             requests=key.requests,
             input_tokens=key.input_tokens,
             output_tokens=key.output_tokens,
+            team=key.team,
+            limits=key.limits,
+            budgets=key.budgets,
+            spent_day_micros=key.spent_day_micros,
+            spent_month_micros=key.spent_month_micros,
+            cost_micros=key.cost_micros,
         )
         for key in keys
+    }
+
+
+def scope_rows(scopes: Iterable[StoredScope]) -> dict[str, ScopeRow]:
+    """Teams and tenants, by kind and name."""
+    return {
+        scope_key(scope.kind, scope.name): ScopeRow(
+            kind=scope.kind,
+            name=scope.name,
+            tenant=scope.tenant,
+            limits=scope.limits,
+            budgets=scope.budgets,
+            spent_day_micros=scope.spent_day_micros,
+            spent_month_micros=scope.spent_month_micros,
+            cost_micros=scope.cost_micros,
+            keys=scope.keys,
+            requests=scope.requests,
+            input_tokens=scope.input_tokens,
+            output_tokens=scope.output_tokens,
+            created=scope.created.timestamp(),
+        )
+        for scope in scopes
     }
 
 

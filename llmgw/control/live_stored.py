@@ -1,4 +1,4 @@
-"""`keys` and `audit` of the live feed, from the store: read when a change is told, and by time, while they are read."""
+"""`keys`, `scopes` and `audit` of the live feed, from the store: read when a change is told, and by time meanwhile."""
 
 import logging
 import math
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 import trio
 
-from llmgw.control.live_rows import audit_rows, key_rows
+from llmgw.control.live_rows import audit_rows, key_rows, scope_rows
 from llmgw.control.live_table import LiveTable
 from llmgw.core.errors import LlmgwError
 from llmgw.store import audit as stored_audit
 from llmgw.store import keys as stored_keys
+from llmgw.store import scopes as stored_scopes
 from llmgw.store.sql import Conn
 from llmgw.store.store import Store
 
@@ -94,9 +95,17 @@ def _load_keys(conn: Conn) -> Mapping[str, msgspec.Struct]:
     return key_rows(stored_keys.list_keys(conn))
 
 
+def _load_scopes(conn: Conn) -> Mapping[str, msgspec.Struct]:
+    return scope_rows(stored_scopes.list_scopes(conn))
+
+
 def _load_audit(conn: Conn) -> Mapping[str, msgspec.Struct]:
     return audit_rows(stored_audit.entries(conn, limit=AUDIT_ROWS))
 
 
-LOADERS: dict[str, Callable[[Conn], Mapping[str, msgspec.Struct]]] = {"keys": _load_keys, "audit": _load_audit}
+LOADERS: dict[str, Callable[[Conn], Mapping[str, msgspec.Struct]]] = {
+    "keys": _load_keys,
+    "scopes": _load_scopes,
+    "audit": _load_audit,
+}
 """Topic → its rows; runs in the store's thread."""

@@ -1,9 +1,13 @@
 """Changes to the catalog: checked, written under the epoch with their audit row, answered with figures."""
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
 import msgspec
+import trio
 
 from llmgw.api.types import Explanation, ModelInfo, ModelResult, Result, ServeRequest
-from llmgw.control import views
+from llmgw.control import external, views
 from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
@@ -33,12 +37,17 @@ class ModelService:
         catalog: Catalog,
         inventory: Inventory,
         reconciler: Reconciler,
+        private: Sequence[Path] = (),
+        costs: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """`private` files are never sent to an outside endpoint; `costs` is micros spent by model today."""
+        self._private = private
         self._store = store
         self._leadership = leadership
         self._catalog = catalog
         self._inventory = inventory
         self._reconciler = reconciler
+        self._costs = costs
 
     def list(self) -> tuple[ModelInfo, ...]:
         """The catalog with what became of it."""
@@ -49,6 +58,7 @@ class ModelService:
                 self._stored(entry.model.name),
                 snapshot,
                 self._reconciler.unplaced(entry.model.name),
+                cost_today_micros=self._costs().get(entry.model.name, 0),
             )
             for entry in snapshot.entries
         )
@@ -65,6 +75,8 @@ class ModelService:
     async def add(self, model: Model, *, actor: str, replace: bool) -> ModelResult:
         """Add a whole entry, or put it in the place of the one of that name."""
         checked(model)
+        if model.external:
+            await trio.to_thread.run_sync(external.check_files, model, self._private)
         known = self._stored(model.name)
         if known is not None and not replace:
             raise Conflict(f"there is a model {model.name!r} already: remove it first, or add with --replace")
@@ -80,16 +92,17 @@ class ModelService:
             model, f"{model.name}: {', '.join(fields)} changed; {self._restart_note(known.spec, model)}"
         )
 
-    async def remove(self, name: str, *, actor: str) -> tuple[Result, str]:
-        """Take a model out; the sentence, and its source when no other model needs it."""
+    async def remove(self, name: str, *, actor: str) -> tuple[Result, str | None]:
+        """Take a model out; the sentence, and its source: empty when another model needs it, none for outside ones."""
         known = self._catalog.find(name)
         _refuse_declared(known)
         live = self._live(known.name)
         await self._leadership.lead(stored_catalog.remove_model, known.name, actor=actor)
         await self._reload()
         others = self._catalog.sources()
-        message = f"{known.name} removed: {plural(live, 'replica')} stopping"
-        return Result(message=message), "" if known.spec.source in others else known.spec.source
+        gone = "requests no longer leave the cluster" if known.spec.external else f"{plural(live, 'replica')} stopping"
+        message = f"{known.name} removed: {gone}"
+        return Result(message=message), "" if known.spec.source in others else known.spec.source or None
 
     async def stop(self, name: str, *, actor: str) -> ModelResult:
         """Keep the entry, end its replicas."""
@@ -98,7 +111,9 @@ class ModelService:
             return self._result(known.spec, f"{known.name} is stopped already")
         live = self._live(known.name)
         model = await self._edit(known, actor, stopped=True)
-        return self._result(model, f"{model.name} stopping: {plural(live, 'replica')} drain and end; the entry is kept")
+        if model.external:
+            return self._result(model, f"{model.name} stopped: nothing is sent to it any more; the entry is kept")
+        return self._result(model, f"{model.name} stopping: {_ending(live)}; the entry is kept")
 
     async def start(self, name: str, *, actor: str) -> ModelResult:
         """Serve a stopped model again."""
@@ -107,6 +122,8 @@ class ModelService:
         if not known.spec.stopped:
             return self._result(known.spec, f"{known.name} is not stopped")
         model = await self._edit(known, actor, stopped=False)
+        if model.external:
+            return self._result(model, f"{model.name} starts: {external.routed(model)}")
         return self._result(model, f"{model.name} starting: {plural(model.scaling.min, 'replica')} wanted")
 
     async def scale(self, name: str, minimum: int, maximum: int, *, actor: str) -> ModelResult:
@@ -114,6 +131,7 @@ class ModelService:
         if not 0 <= minimum <= maximum or not 1 <= maximum <= MAX_REPLICAS:
             raise InvalidInput(f"{minimum} to {maximum} is no range within 0 to {MAX_REPLICAS}", field="scaling")
         known = self._catalog.find(name)
+        external.refuse_external(known.spec, "scale")
         model = await self._edit(known, actor, scaling=Scaling(min=minimum, max=maximum))
         before = known.spec.scaling.min
         return self._result(model, f"{model.name}: {plural(before, 'replica')} → {minimum}, at most {maximum}")
@@ -125,7 +143,7 @@ class ModelService:
         if replica is not None:
             message = f"{target} restarts; a new replica of {replica.model} takes its place"
         else:
-            message = f"{name}: {plural(self._live(name), 'replica')} restart one by one, new before old"
+            message = f"{name}: {_restarting(self._live(name))}"
         await self._leadership.lead(
             stored_audit.record, actor=actor, action="replica.restart", target=target, after={"message": message}
         )
@@ -138,9 +156,11 @@ class ModelService:
 
     def _restartable(self, target: str) -> str:
         try:
-            return self._catalog.find(target).name
+            known = self._catalog.find(target)
         except NotFound as error:
             raise NotFound(f"{target!r} is neither a model nor a replica; `llmgw ctl replicas` lists them") from error
+        external.refuse_external(known.spec, "restart")
+        return known.name
 
     def explain(self, name: str) -> Explanation:
         """Why a catalog entry is where it is, and what stands against every other place."""
@@ -156,6 +176,9 @@ class ModelService:
         return self._explanation(self._reconciler.entry(CatalogEntry(model=model)), dry_run=True)
 
     def _explanation(self, entry: CatalogEntry, *, dry_run: bool) -> Explanation:
+        if entry.model.external:
+            message = f"{external.describe(entry.model)}: it needs no node"
+            return Explanation(model=entry.model.name, dry_run=dry_run, message=message)
         snapshot = self._reconciler.snapshot()
         decision = place(entry, snapshot)
         live = [r for r in snapshot.replicas if r.model == entry.model.name and r.live and not dry_run]
@@ -200,6 +223,8 @@ class ModelService:
         return ModelResult(message=message, model=self.show(model.name))
 
     def _next_step(self, model: Model) -> str:
+        if model.external:
+            return "it is stopped" if model.stopped else external.routed(model)
         info = self.show(model.name)
         if info.message:
             return info.message
@@ -208,18 +233,34 @@ class ModelService:
 
     def _restart_note(self, before: Model, after: Model) -> str:
         """What the change costs."""
+        if after.external:
+            return self._next_step(after)
         running = [r for r in self._inventory.replicas() if r.model == after.name and r.state is ShardState.READY]
         old, new = CatalogEntry(model=before), CatalogEntry(model=after)
         hashes = {p.name: old.spec_hash(p) for p in before.profiles}
         same = all(hashes.get(p.name) == new.spec_hash(p) for p in after.profiles)
         if same or not running:
             return "nothing restarts"
-        return f"{plural(len(running), 'replica')} restart one by one, new before old"
+        return _restarting(len(running))
+
+
+def _restarting(live: int) -> str:
+    if live == 0:
+        return "no replica runs that could restart"
+    return f"{'1 replica restarts' if live == 1 else f'{live:,} replicas restart one by one'}, new before old"
+
+
+def _ending(live: int) -> str:
+    if live == 0:
+        return "no replica runs"
+    return "1 replica drains and ends" if live == 1 else f"{live:,} replicas drain and end"
 
 
 def checked(model: Model) -> None:
     """Raise InvalidInput for what no engine here may be told or could load."""
     check_model(model)
+    if model.external:
+        return
     check_servable(model)
     for i, profile in enumerate(model.profiles):
         check_args(profile.engine, profile.args, field=f"profiles[{i}].args")

@@ -11,7 +11,7 @@ import msgspec
 from llmgw import __version__
 from llmgw.api import types as t
 from llmgw.api.watch import ALL_MODELS, ClusterRow, History, Subscription
-from llmgw.control import metrics, settings, views
+from llmgw.control import breakers, metrics, settings, views
 from llmgw.control.feed import FeedServer
 from llmgw.control.inventory import Inventory
 from llmgw.control.keys import KeyService
@@ -21,11 +21,14 @@ from llmgw.control.live_rows import without_counters
 from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
 from llmgw.control.nodes import NodeService
+from llmgw.control.plane_keys import KeyPlane
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.scopes import ScopeService
 from llmgw.control.traffic import TrafficMeter
 from llmgw.control.weights_service import WeightsService
 from llmgw.core.catalog import Model
 from llmgw.core.errors import LlmgwError
+from llmgw.core.snapshot import Snapshot
 from llmgw.core.units import size
 from llmgw.mirror.service import Mirror
 from llmgw.store import audit as stored_audit
@@ -33,7 +36,7 @@ from llmgw.store import settings as stored_settings
 from llmgw.store.store import Store
 
 
-class Plane:
+class Plane(KeyPlane):
     """`web.ports.ControlPlane` over the services of one server."""
 
     def __init__(
@@ -49,6 +52,7 @@ class Plane:
         models: ModelService,
         nodes: NodeService,
         keys: KeyService,
+        scopes: ScopeService,
         logs: LogService,
         database: Callable[[], str],
         settings_changed: Callable[[dict[str, msgspec.Raw]], None],
@@ -56,7 +60,9 @@ class Plane:
         traffic: TrafficMeter,
         live: Callable[[], LiveFeed],
         client_url: Callable[[], str],
+        local_problems: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
+        super().__init__(keys, scopes)
         self._cluster_id = cluster_id
         self._store = store
         self._leadership = leadership
@@ -66,7 +72,6 @@ class Plane:
         self._mirror = mirror
         self._models = models
         self._nodes = nodes
-        self._keys = keys
         self._logs = logs
         self._database = database
         self._settings_changed = settings_changed
@@ -74,6 +79,7 @@ class Plane:
         self._traffic = traffic
         self._live = live
         self._client_url = client_url
+        self._local_problems = local_problems
 
     async def leader(self) -> t.Leader:
         """Who leads, as last heard."""
@@ -86,8 +92,12 @@ class Plane:
         """All that runs, in one document."""
         snapshot = self._reconciler.snapshot()
         models = self._models.list()
-        complaints = {n.name: p for n in snapshot.nodes if (p := self._inventory.problems(n.name))}
-        problems = views.problems(snapshot, models, self._reconciler.paused, complaints)
+        complaints = {n.name: p for n in snapshot.nodes if (p := self._inventory.complaints(n.name))}
+        problems = (
+            *views.problems(snapshot, models, self._reconciler.paused, complaints),
+            *self._broken(),
+            *self._local_problems(),
+        )
         health = self._store.health
         return t.ClusterStatus(
             version=__version__,
@@ -98,11 +108,25 @@ class Plane:
             routers=tuple(self._feed.routers()),
             nodes=self._nodes.list(),
             models=models,
-            replicas=tuple(views.replica_info(r, snapshot) for r in snapshot.replicas),
+            replicas=self._replicas(snapshot),
             database=self._database(),
             problems=problems if health.ok else (health.message, *problems),
             client_url=self._client_url(),
         )
+
+    def _replicas(self, snapshot: Snapshot, model: str | None = None) -> tuple[t.ReplicaInfo, ...]:
+        found = self._feed.breakers()
+        chosen = (r for r in snapshot.replicas if model is None or r.model == model)
+        return tuple(
+            views.replica_info(r, snapshot, breakers.state_of(found, r.id), self._inventory.takes(r)) for r in chosen
+        )
+
+    def _broken(self) -> tuple[str, ...]:
+        return breakers.sentences(self._feed.breakers(), self._model_of)
+
+    def _model_of(self, replica_id: str) -> str | None:
+        replica = self._inventory.replica(replica_id)
+        return replica.model if replica is not None else None
 
     def _server_info(self) -> t.ServerInfo:
         return t.ServerInfo(
@@ -126,7 +150,16 @@ class Plane:
             servers=(self._server_info(),),
             routers=without_counters(self._feed.routers()),
             database=self._database(),
-            problems=tuple(text for text in ("" if health.ok else health.message, self._reconciler.paused) if text),
+            problems=tuple(
+                text
+                for text in (
+                    "" if health.ok else health.message,
+                    self._reconciler.paused,
+                    *self._broken(),
+                    *self._local_problems(),
+                )
+                if text
+            ),
             client_url=self._client_url(),
         )
 
@@ -154,7 +187,7 @@ class Plane:
 
     async def metrics(self) -> str:
         """Prometheus text."""
-        return metrics.render(await self.status())
+        return metrics.render(await self.status(), self._feed.metrics.totals(), self._feed.breakers())
 
     async def nodes(self) -> Sequence[t.NodeInfo]:
         """Every known node."""
@@ -191,7 +224,7 @@ class Plane:
     async def remove(self, name: str, *, purge: bool, actor: str) -> t.Result:
         """Take a model out of the catalog, its weights on the mirror too when `purge`."""
         result, orphan = await self._models.remove(name, actor=actor)
-        if not purge:
+        if not purge or orphan is None:
             return result
         if not orphan:
             return t.Result(message=f"{result.message}; its weights stay, another model uses them")
@@ -217,7 +250,7 @@ class Plane:
         """Every replica, or one model's."""
         snapshot = self._reconciler.snapshot()
         name = self._models.show(model).name if model else None
-        return [views.replica_info(r, snapshot) for r in snapshot.replicas if name is None or r.model == name]
+        return self._replicas(snapshot, name)
 
     async def restart(self, target: str, *, actor: str) -> t.Result:
         """Restart a model's replicas one by one, or one replica."""
@@ -230,18 +263,6 @@ class Plane:
     async def explain_serve(self, request: t.ServeRequest) -> t.Explanation:
         """Where a model would be placed."""
         return self._models.explain_serve(request)
-
-    async def keys(self) -> Sequence[t.KeyInfo]:
-        """API keys."""
-        return await self._keys.list()
-
-    async def create_key(self, request: t.KeyCreate, *, actor: str) -> t.KeyCreated:
-        """Make a key."""
-        return await self._keys.create(request, actor=actor)
-
-    async def revoke_key(self, key_id: str, *, actor: str) -> t.Result:
-        """Refuse a key from now on."""
-        return await self._keys.revoke(key_id, actor=actor)
 
     def logs(self, target: str, *, tail: int, follow: bool) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Lines of a log."""

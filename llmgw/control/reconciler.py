@@ -162,6 +162,8 @@ class Reconciler:
         return self._entry(entry)
 
     def _entry(self, entry: CatalogEntry) -> CatalogEntry:
+        if entry.model.external:
+            return entry  # no weights of it are here, and no replica that could fail
         return msgspec.structs.replace(
             entry,
             facts=self._weights.facts(entry.model.source) or entry.facts,

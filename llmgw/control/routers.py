@@ -22,6 +22,7 @@ from llmgw.control.listening import Address, bound_to, check_free, open_listener
 from llmgw.control.router_process import RouterProcess, default_command, find_router, spawn_router
 from llmgw.core.layout import ServerLayout
 from llmgw.router.handover import ask_router, forget_record, read_record
+from llmgw.router.slots import reap_file
 
 ADOPT_S = 5.0
 """A living router that does not hand over its socket within this time hangs and is replaced."""
@@ -228,6 +229,7 @@ class RouterSupervisor:
                 started = True
             if slot.process is not None:
                 await self._watch(slot.process)
+                await self._take_back()
                 _log.error("router %d (pid %d) ended and is started again", slot.index, slot.process.pid)
                 slot.process.close()
                 slot.process = None
@@ -300,6 +302,13 @@ class RouterSupervisor:
                 strays.append(process)
         return strays
 
+    async def _take_back(self) -> None:
+        """A router ended: what it had open is counted for no key any more."""
+        try:
+            await trio.to_thread.run_sync(reap_file, self._layout.counters)
+        except OSError as error:
+            _log.warning("the counters of a router that ended cannot be looked at: %s", error)
+
     def _tell_feed(self) -> None:
         self._feed.supervise(
             [
@@ -326,6 +335,7 @@ class RouterSupervisor:
             _log.error("router %d (pid %d) does not end and is killed", process.index, process.pid)
             process.signal(signal.SIGKILL)
             await process.ended()
+            await self._take_back()
         del self._ending[process.pid]
         process.close()
 

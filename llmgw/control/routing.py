@@ -2,8 +2,10 @@
 
 import msgspec
 
+from llmgw.core.catalog import Model
 from llmgw.core.cluster import NodeLink, Replica, ShardState
-from llmgw.core.routing import RoutedModel, RoutedReplica, Routing, Timeouts
+from llmgw.core.external import external_id
+from llmgw.core.routing import RoutedExternal, RoutedModel, RoutedReplica, Routing, Timeouts
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 
 
@@ -20,7 +22,7 @@ class RoutingBuilder:
         routing = Routing(
             revision="",
             models=tuple(_model(entry, created.get(entry.model.name, 0)) for entry in snapshot.entries),
-            replicas=tuple(_replica(r) for r in _routable(snapshot)),
+            replicas=(*(_replica(r) for r in _routable(snapshot)), *_outside(snapshot)),
             timeouts=timeouts,
         )
         if self._last is not None and msgspec.structs.replace(self._last, revision="") == routing:
@@ -36,7 +38,7 @@ def _routable(snapshot: Snapshot) -> list[Replica]:
     A silent node's stay, since its engines most likely answer. A lost node's are used while the model has no other: a
     dead agent must not take a living engine with it, and a dead engine costs a request one retry.
     """
-    wanted = {entry.model.name for entry in snapshot.entries if not entry.model.stopped}
+    wanted = {entry.model.name for entry in snapshot.entries if not entry.model.stopped and not entry.model.external}
     lost = {node.name for node in snapshot.nodes if node.link is NodeLink.LOST}
     ready = [r for r in snapshot.replicas if r.state is ShardState.READY and r.model in wanted and r.endpoint]
     reachable = [r for r in ready if r.node not in lost]
@@ -54,6 +56,24 @@ def _replica(replica: Replica) -> RoutedReplica:
     )
 
 
+def _outside(snapshot: Snapshot) -> list[RoutedReplica]:
+    """Endpoints outside the cluster: served for as long as their model is not stopped."""
+    models = sorted((e.model for e in snapshot.entries if not e.model.stopped), key=lambda model: model.name)
+    return [_endpoint(model, number) for model in models for number in range(len(model.endpoints))]
+
+
+def _endpoint(model: Model, number: int) -> RoutedReplica:
+    endpoint = model.endpoints[number]
+    return RoutedReplica(
+        id=external_id(model.name, number),
+        model=model.name,
+        endpoint=endpoint.base_url.rstrip("/"),
+        weight=endpoint.weight,
+        upstream_model=endpoint.model,
+        external=RoutedExternal(keys_file=endpoint.api_keys_file, ca_file=endpoint.ca_file),
+    )
+
+
 def _model(entry: CatalogEntry, created: int) -> RoutedModel:
     return RoutedModel(
         name=entry.model.name,
@@ -61,4 +81,5 @@ def _model(entry: CatalogEntry, created: int) -> RoutedModel:
         context_length=entry.context_length,
         max_output=entry.max_output,
         created=created,
+        prices=entry.model.prices,
     )

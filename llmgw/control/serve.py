@@ -6,6 +6,7 @@ A name comes from the source, an engine from the source's kind, the profile is C
 import msgspec
 
 from llmgw.api.types import ServeRequest
+from llmgw.control import external
 from llmgw.core.catalog import Model, Profile, check_model
 from llmgw.core.errors import InvalidInput
 from llmgw.core.sources import default_model_name, parse_source
@@ -55,6 +56,8 @@ def check_servable(model: Model) -> None:
 
 def describe(model: Model) -> str:
     """`smollm2: 1 replica wanted, 4096 tokens a request`."""
+    if model.external:
+        return external.describe(model)
     parts = [f"{plural(model.wanted_replicas, 'replica')} wanted"]
     if model.context_length:
         parts.append(f"{model.context_length} tokens a request")

@@ -17,14 +17,17 @@ from pathlib import Path
 import trio
 
 from llmgw.control import identity
+from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import open_database
 from llmgw.control.listening import check_free, resolve
 from llmgw.control.services import Services
+from llmgw.control.told_files import tell
 from llmgw.core.config import ServerConfig, load_server_config
 from llmgw.core.errors import Conflict, LlmgwError
 from llmgw.core.jsonlog import setup as setup_log
 from llmgw.core.layout import ServerLayout
 from llmgw.core.sockets import listen_unix
+from llmgw.router.front_proxies import ClientProxies
 from llmgw.store.lock import acquire
 from llmgw.web.access import Access, load_tokens
 from llmgw.web.admin.app import admin_app
@@ -79,6 +82,7 @@ def _leaves(error: Exception) -> Iterator[Exception]:
 
 
 async def _main(config: ServerConfig, layout: ServerLayout) -> None:
+    certificate = ClientCertificate(config.client.tls, layout)
     access = Access(tokens=load_tokens(identity.admin_token(layout), config.admin_tokens), users=config.admin_users)
     # Addresses that are taken are told before a database starts for nothing.
     admin_tcp = _open_admin(config)
@@ -89,7 +93,8 @@ async def _main(config: ServerConfig, layout: ServerLayout) -> None:
         told, serving = trio.Event(), trio.Event()
         await process.start(_hear, told, serving, process.cancel_scope)
         log.info("starting")
-        await _serve(config, layout, access, admin_tcp, told, serving)
+        await process.start(_hear_hang_ups, certificate)
+        await _serve(config, layout, access, admin_tcp, certificate, told, serving)
         process.cancel_scope.cancel()
     layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
     log.info("stopped")
@@ -100,12 +105,15 @@ async def _serve(
     layout: ServerLayout,
     access: Access,
     admin_tcp: socket.socket,
+    certificate: ClientCertificate,
     told: trio.Event,
     serving: trio.Event,
 ) -> None:
     """Serve until `told`; `serving` is set once everything is up."""
     async with open_database(config, layout) as database, trio.open_nursery() as control:
-        services = Services(config, layout, database)
+        services = Services(config, layout, database, certificate)
+        certificate.tell_routers()
+        tell(layout.client_proxies, ClientProxies(trusted=config.client.trusted_proxies))
         # Whatever else ends this process, clients notice nothing: only the operator's word ends the routers too.
         services.routers.outlive = True
         await control.start(services.run)
@@ -158,6 +166,25 @@ def _open_admin(config: ServerConfig) -> socket.socket:
         raise Conflict(
             f"cannot listen on {address} (admin): {error.strerror}; stop the other program or choose another port"
         ) from error
+
+
+async def _hear_hang_ups(
+    certificate: ClientCertificate, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """SIGHUP looks at the certificate anew and tells routers and the log. Without TLS it ends the process, as any."""
+    if not certificate.on:
+        task_status.started()
+        return
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            try:
+                certificate.tell_routers()
+            except OSError as error:
+                # A full disk is no reason to end: routers follow what was written before.
+                log.error("routers cannot be told of the certificate's files: %s", error)
+            for problem in certificate.problems():
+                log.warning("%s", problem)
 
 
 async def _hear(

@@ -13,20 +13,25 @@ from llmgw.agents.bridge import AgentServer
 from llmgw.agents.orders import AgentOrders
 from llmgw.control import identity, settings
 from llmgw.control.catalog import Catalog
+from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import Database
+from llmgw.control.external import private_files
 from llmgw.control.feed import FeedServer
 from llmgw.control.housekeeping import keep_house
 from llmgw.control.inventory import Inventory
 from llmgw.control.keys import KeyService
 from llmgw.control.leadership import Leadership
 from llmgw.control.live import LiveFeed
+from llmgw.control.local_files import LocalFiles
 from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
 from llmgw.control.nodes import NodeService
 from llmgw.control.pki import Authority
 from llmgw.control.plane import Plane
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.router_metrics import RouterMetrics
 from llmgw.control.routers import RouterSupervisor
+from llmgw.control.scopes import ScopeService
 from llmgw.control.sessions import AgentLogOrders, SessionLoop
 from llmgw.control.touched import Touched
 from llmgw.control.traffic import TrafficMeter
@@ -57,8 +62,12 @@ class Services:
     _keys: KeyService
     _nodes: NodeService
 
-    def __init__(self, config: ServerConfig, layout: ServerLayout, database: Database) -> None:
+    def __init__(
+        self, config: ServerConfig, layout: ServerLayout, database: Database, certificate: ClientCertificate
+    ) -> None:
         self._config = config
+        self._certificate = certificate
+        private = private_files(config, layout)
         self._timeouts = Timeouts()
         self._advertise = config.advertise or "127.0.0.1"
         secret = identity.cluster_secret(layout)
@@ -70,7 +79,9 @@ class Services:
         self._touched = Touched()
         self._catalog = Catalog(self._catalog_changed)
         self._inventory = Inventory(trio.current_time, self._wake.set, self._touched)
-        self._traffic = TrafficMeter(known=self._catalog.holds)
+        self._local_files = LocalFiles(certificate, lambda: [e.model for e in self._catalog.entries()], private)
+        router_metrics = RouterMetrics()
+        self._traffic = TrafficMeter(known=self._catalog.holds, gaps=router_metrics.pace.gaps)
         self._mirror = Mirror(
             layout.mirror,
             config=MirrorConfig(
@@ -105,6 +116,7 @@ class Services:
             version=__version__,
             lookup=lambda digest: self._keys.lookup(digest),
             store_usage=self._store_usage,
+            metrics=router_metrics,
         )
         self._reconciler = Reconciler(
             catalog=self._catalog,
@@ -118,7 +130,12 @@ class Services:
             owner=self.leadership.owner,
             new_id=partial(new_replica_id, secret),
         )
-        self._keys = KeyService(store=store, leadership=self.leadership, feed=self.feed, cluster_secret=secret)
+        self._scopes = ScopeService(
+            store=store, leadership=self.leadership, publish=self.feed.publish_scopes, told=self.feed.told
+        )
+        self._keys = KeyService(
+            store=store, leadership=self.leadership, feed=self.feed, scopes=self._scopes, cluster_secret=secret
+        )
         self._nodes = NodeService(
             leadership=self.leadership,
             inventory=self._inventory,
@@ -140,6 +157,7 @@ class Services:
             catalog=self._catalog,
             nodes=self._nodes,
             keys=self._keys,
+            scopes=self._scopes,
             settings_changed=self._settings_changed,
             on_change=lambda: self._live.written(),
         )
@@ -160,9 +178,12 @@ class Services:
                 catalog=self._catalog,
                 inventory=self._inventory,
                 reconciler=self._reconciler,
+                private=private,
+                costs=self._scopes.costs_today,
             ),
             nodes=self._nodes,
             keys=self._keys,
+            scopes=self._scopes,
             logs=logs,
             database=database.describe,
             settings_changed=self._settings_changed,
@@ -170,6 +191,7 @@ class Services:
             traffic=self._traffic,
             live=lambda: self._live,
             client_url=self._client_url,
+            local_problems=self._local_files.problems,
         )
         self._live = LiveFeed(
             store=store,
@@ -182,6 +204,8 @@ class Services:
             in_flight=self.feed.in_flight,
             open_requests=self.feed.open_requests,
             cluster=self.plane.cluster_row,
+            costs=self._scopes.costs_today,
+            breakers=self.feed.breakers,
         )
         self.leadership.on_written = self._live.written
 
@@ -190,12 +214,14 @@ class Services:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._listener.run)
             await nursery.start(self._watcher.run)
+            await nursery.start(self._scopes.run)
             await nursery.start(self.feed.run)
             await nursery.start(self._mirror.run)
             await nursery.start(self._serve_mirror)
             await nursery.start(self._agents.run)
             await nursery.start(self._sessions.run)
             await nursery.start(self._live.run)
+            await nursery.start(self._local_files.run)
             nursery.start_soon(self._lead)
             task_status.started()
             try:
@@ -242,9 +268,10 @@ class Services:
 
     def _client_url(self) -> str:
         listen = self._config.address("listen")
+        tls = self._certificate.on
         # Port 0 is whatever the routers got.
         port = listen.port or next((router.port for router in self.feed.routers()), 0)
-        return client_url(Address(host=listen.host, port=port), self._config.advertise) if port else ""
+        return client_url(Address(host=listen.host, port=port), self._config.advertise, tls=tls) if port else ""
 
     def _catalog_changed(self) -> None:
         self._touched.catalog()

@@ -10,14 +10,19 @@ from llmgw.api.types import (
     ProgressInfo,
     ReplicaInfo,
 )
+from llmgw.control import external
 from llmgw.control.inventory import Inventory
+from llmgw.core import throttle
 from llmgw.core.cluster import Card, Node, NodeLink, Replica, ShardState
+from llmgw.core.figures import ReplicaFigures
 from llmgw.core.placement import held_by_node
 from llmgw.core.reconcile import Unplaced
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 from llmgw.core.units import plural, size
 from llmgw.store.catalog import CatalogEntry as StoredModel
 
+NOTHING_TAKEN = ReplicaFigures()
+"""Of an engine nobody reported on."""
 _PROGRESS_WORDS = {"mirror": "the mirror fetches", "fetching": "fetching", "checking": "checking"}
 
 
@@ -51,11 +56,17 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
         ),
         problems=inventory.problems(node.name),
         simulated=node.simulated,
+        cpu_temperature_c=node.cpu_temperature_c,
+        cpu_power_w=node.cpu_power_w,
+        inlet_temperature_c=node.inlet_temperature_c,
+        numa_nodes=node.numa_nodes,
+        cuda_toolkits=node.cuda_toolkits,
+        parts=node.parts,
     )
 
 
 def _card_info(card: Card, held: Iterable[Replica], inventory: Inventory) -> CardInfo:
-    figures = inventory.figures(card.uuid)
+    figures, wear = inventory.figures(card.uuid), inventory.wear(card.uuid)
     return CardInfo(
         uuid=card.uuid,
         index=card.index,
@@ -69,14 +80,38 @@ def _card_info(card: Card, held: Iterable[Replica], inventory: Inventory) -> Car
         sm_active_percent=figures.sm_active_percent,
         power_limit_w=figures.power_limit_w,
         memory_temperature_c=figures.memory_temperature_c,
+        memory_utilization_percent=figures.memory_utilization_percent,
+        sm_clock_mhz=figures.sm_clock_mhz,
+        memory_clock_mhz=figures.memory_clock_mhz,
+        throttled=throttle.throttled(figures.throttle_reasons),
+        throttle=throttle.words(figures.throttle_reasons),
+        ecc_uncorrected=figures.ecc_uncorrected,
+        sm_occupancy_percent=figures.sm_occupancy_percent,
+        tensor_active_percent=figures.tensor_active_percent,
+        dram_active_percent=figures.dram_active_percent,
+        profile_source=figures.profile_source,
+        wear=wear,
+        wear_problems=wear.problems() if wear is not None else (),
+        compute_capability=card.compute_capability,
+        driver=card.driver,
+        bus_id=card.bus_id,
+        parent=card.parent,
+        mig_profile=card.mig_profile,
+        unified=card.unified,
+        pcie_generation=card.pcie_generation,
+        pcie_width=card.pcie_width,
+        numa_node=card.numa_node,
+        nvlink_peers=card.nvlink_peers,
         healthy=card.healthy,
         problem=card.problem,
         replica=next((r.id for r in held if card.uuid in r.cards), None),
     )
 
 
-def replica_info(replica: Replica, snapshot: Snapshot) -> ReplicaInfo:
-    """A replica as of now."""
+def replica_info(
+    replica: Replica, snapshot: Snapshot, breaker: str = "", takes: ReplicaFigures = NOTHING_TAKEN
+) -> ReplicaInfo:
+    """A replica as of now; `breaker` is what the routers make of it, `takes` what its engine takes of the node."""
     progress = replica.progress
     return ReplicaInfo(
         id=replica.id,
@@ -95,10 +130,13 @@ def replica_info(replica: Replica, snapshot: Snapshot) -> ReplicaInfo:
         restarts=replica.restarts,
         adopted=replica.adopted,
         in_flight=snapshot.in_flight.get(replica.id, 0),
+        breaker=breaker,
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
         if progress
         else None,
         message=progress_sentence(replica) or replica.message,
+        cpu_percent=takes.cpu_percent,
+        resident_bytes=takes.memory_bytes,
     )
 
 
@@ -114,24 +152,31 @@ def progress_sentence(replica: Replica) -> str:
 
 
 def model_info(
-    entry: CatalogEntry, stored: StoredModel | None, snapshot: Snapshot, unplaced: Unplaced | None
+    entry: CatalogEntry,
+    stored: StoredModel | None,
+    snapshot: Snapshot,
+    unplaced: Unplaced | None,
+    *,
+    cost_today_micros: int = 0,
 ) -> ModelInfo:
     """A catalog entry with what became of it."""
     model = entry.model
+    outside = 0 if model.stopped else len(model.endpoints)
     lost = {n.name for n in snapshot.nodes if n.link is NodeLink.LOST}
     mine = [r for r in snapshot.replicas if r.model == model.name]
     ready = sum(1 for r in mine if r.state is ShardState.READY and r.node not in lost)
     return ModelInfo(
         name=model.name,
         state=model_state(entry, mine, ready, unplaced),
-        ready=ready,
-        wanted=model.wanted_replicas,
-        source=model.source,
+        ready=outside or ready,
+        wanted=outside or model.wanted_replicas,
+        source=model.source or external.where(model),
         message=_model_message(entry, mine, ready, unplaced),
         spec=model,
         facts=entry.facts,
         context_length=entry.context_length,
         max_output=entry.max_output,
+        cost_today_micros=cost_today_micros,
         declared=stored.declared if stored else False,
         created=stored.created if stored else None,
         changed=stored.changed if stored else None,
@@ -144,7 +189,7 @@ def model_state(entry: CatalogEntry, mine: list[Replica], ready: int, unplaced: 
         return "stopped"
     wanted = entry.model.wanted_replicas
     if ready >= wanted:
-        return "ready" if wanted else "idle"
+        return "ready" if wanted or entry.model.external else "idle"
     if ready:
         return "partial"
     states = {r.state for r in mine}

@@ -9,10 +9,12 @@ import trio
 from llmgw.control.catalog import Catalog
 from llmgw.control.keys import KeyService
 from llmgw.control.nodes import NodeService
+from llmgw.control.scopes import ScopeService
 from llmgw.core.errors import LlmgwError
 from llmgw.store import catalog as stored_catalog
 from llmgw.store import keys as stored_keys
 from llmgw.store import nodes as stored_nodes
+from llmgw.store import scopes as stored_scopes
 from llmgw.store import settings as stored_settings
 from llmgw.store.listen import Listener
 from llmgw.store.notify import RESYNC, Change
@@ -37,6 +39,7 @@ class StoreWatcher:
         catalog: Catalog,
         nodes: NodeService,
         keys: KeyService,
+        scopes: ScopeService,
         settings_changed: Callable[[Mapping[str, msgspec.Raw]], None],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -46,6 +49,7 @@ class StoreWatcher:
         self._catalog = catalog
         self._nodes = nodes
         self._keys = keys
+        self._scopes = scopes
         self._settings_changed = settings_changed
         self._on_change = on_change
 
@@ -54,6 +58,7 @@ class StoreWatcher:
         self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
         self._settings_changed(await self._store.run(stored_settings.load_settings))
         self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        await self._scopes.reload()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the store until cancelled; started once everything was read a first time."""
@@ -89,6 +94,8 @@ class StoreWatcher:
             self._settings_changed(await self._store.run(stored_settings.load_settings))
         if stored_catalog.TOPIC in topics:
             self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        if stored_scopes.TOPIC in topics:
+            await self._scopes.reload()
         for change in changes:
             if change.topic == stored_keys.TOPIC:
                 await self._keys.changed(change.name)

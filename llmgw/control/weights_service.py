@@ -100,7 +100,7 @@ class WeightsService:
 
     def _sources(self) -> dict[str, str]:
         """Model → canonical source. Parsing is remembered: the catalog is asked every second while somebody reads."""
-        given = {entry.model.name: entry.model.source for entry in self._catalog.entries()}
+        given = {entry.model.name: entry.model.source for entry in self._catalog.entries() if entry.model.source}
         self._canonical = {source: self._canonical.get(source) or _canonical(source) for source in given.values()}
         return {name: self._canonical[source] for name, source in given.items()}
 

@@ -47,10 +47,10 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def client_url(listen: Address, advertise: str) -> str:
+def client_url(listen: Address, advertise: str, *, tls: bool = False) -> str:
     """Where clients reach what listens at `listen`: a listener on every address is reached under `advertise`."""
     host = (advertise or LOOPBACK) if listen.host in (EVERY_IPV4, "::") else listen.host
-    return f"http://{Address(host=host, port=listen.port)}"
+    return f"{'https' if tls else 'http'}://{Address(host=host, port=listen.port)}"
 
 
 def parse_listen(text: str, *, source: str) -> Address:

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from llmgw.core.errors import InvalidInput
+from llmgw.core.external import External, check_endpoints
+from llmgw.core.prices import Prices
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 GPU_CLASS_PATTERN = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
@@ -20,6 +22,8 @@ MAX_SLOTS = 64
 MAX_REPLICAS = 256
 MAX_TP = 64
 DEFAULT_CONTEXT = 4096
+MAX_PRICE = 1e6
+"""Currency per million tokens: one a token, thousands of times what anybody asks for."""
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,8 +58,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A catalog entry as the operator wrote it."""
 
     name: str
-    source: str
-    """`hf:org/repo@rev`, `https://…`, `pypi:PKG==VER/PATH`, `file:/…`, `sim:`."""
+    source: str = ""
+    """`hf:org/repo@rev`, `https://…`, `pypi:PKG==VER/PATH`, `file:/…`, `sim:`; empty for a model that is `external`."""
+    external: External | tuple[External, ...] = ()
+    """Endpoints outside the cluster, one or a list, in place of source and profiles; always a tuple once made."""
     aliases: tuple[str, ...] = ()
     context_length: int | None = None
     """Tokens a request may span; none takes the model's trained context, DEFAULT_CONTEXT at most."""
@@ -63,13 +69,25 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Longest answer in tokens; none follows the context."""
     scaling: Scaling = Scaling()
     profiles: tuple[Profile, ...] = ()
+    prices: Prices | None = None
+    """What its tokens cost; none costs nothing."""
     stopped: bool = False
     """Kept in the catalog, with no replica."""
+
+    def __post_init__(self) -> None:
+        """A single endpoint is a list of one."""
+        if isinstance(self.external, External):
+            msgspec.structs.force_setattr(self, "external", (self.external,))
+
+    @property
+    def endpoints(self) -> tuple[External, ...]:
+        """Where it is served outside the cluster; none for a model that runs here."""
+        return self.external if isinstance(self.external, tuple) else (self.external,)
 
     @property
     def wanted_replicas(self) -> int:
         """Replicas the reconciler keeps up."""
-        return 0 if self.stopped else self.scaling.min
+        return 0 if self.stopped or self.external else self.scaling.min
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,9 +140,33 @@ def check_model(model: Model) -> None:
         _check_range(model.context_length, MIN_CONTEXT, MAX_CONTEXT, "context_length")
     if model.max_output is not None:
         _check_range(model.max_output, 1, model.context_length or MAX_CONTEXT, "max_output")
+    if model.prices is not None:
+        _check_prices(model.prices)
+    _check_served(model)
     seen: set[str] = set()
     for i, profile in enumerate(model.profiles):
         _check_profile(profile, f"profiles[{i}]", seen)
+
+
+def _check_served(model: Model) -> None:
+    """A model runs here or is served elsewhere, and an entry says which."""
+    if not model.endpoints:
+        if not model.source:
+            raise InvalidInput(
+                "says neither where its weights come from (source: hf:ORG/REPO@REVISION) nor which endpoint outside "
+                "the cluster serves it (external: {base_url: https://HOST/v1})",
+                field="model",
+            )
+        return
+    for field in ("source", "profiles"):
+        if getattr(model, field):
+            raise InvalidInput(
+                f"{field} is for a model that runs here and external for one that does not: give one of them",
+                field=field,
+            )
+    if model.scaling != Scaling():
+        raise InvalidInput("an external model has no replicas to scale", field="scaling")
+    check_endpoints(model.endpoints)
 
 
 def check_name(name: str, *, field: str) -> None:
@@ -155,6 +197,16 @@ def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
         raise InvalidInput("tp above 1 needs a gpu_class: a CPU profile runs on one node's memory", field=f"{where}.tp")
     if not 0 <= profile.min_memory_gb < 1e6:
         raise InvalidInput(f"{profile.min_memory_gb} is not a size in GB", field=f"{where}.min_memory_gb")
+
+
+def _check_prices(prices: Prices) -> None:
+    for name in prices.__struct_fields__:
+        price: float | None = getattr(prices, name)
+        # Written so that NaN, which compares with nothing, is refused too.
+        if price is not None and not 0 <= price <= MAX_PRICE:
+            raise InvalidInput(
+                f"{price} is not a price: 0 to {MAX_PRICE:g}, in currency per million tokens", field=f"prices.{name}"
+            )
 
 
 def _check_range(value: int, low: int, high: int, field: str) -> None:

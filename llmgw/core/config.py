@@ -13,6 +13,7 @@ import msgspec
 
 from llmgw.core.addresses import Address, parse_listen
 from llmgw.core.errors import InvalidInput
+from llmgw.core.proxies import parse_networks
 from llmgw.core.yamlfile import read_yaml
 
 T = TypeVar("T")
@@ -34,6 +35,25 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """File with the token on its first line, 16 characters at least, readable by its owner alone."""
 
 
+class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS on the client API's port. Both files are looked at every few seconds and read again when they change."""
+
+    certificate: str
+    """PEM file: the certificate clients are shown, then those that lead to its authority."""
+    key: str
+    """PEM file (0600): the certificate's key, without a password."""
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The client API."""
+
+    tls: ClientTls | None = None
+    """Certificate and key; with them the port speaks HTTPS and nothing else. Empty is plain HTTP."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks (`10.0.0.7`, `10.0.0.0/24`, `fd00::/64`) of proxies in front of the client port. What they
+    say in `X-Forwarded-For` is believed; from anybody else it is dropped."""
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of `llmgw server`."""
 
@@ -41,6 +61,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Directory in which everything of this control plane lives. A relative path is taken from the file's directory."""
     listen: str = "127.0.0.1:8080"
     """Address of the client API. `LLMGW_LISTEN` and `--listen` stand in for it."""
+    client: ClientConfig = ClientConfig()
+    """How the client API is spoken, `client: {tls: {certificate: FILE, key: FILE}}` for HTTPS, and which proxies in
+    front of it are believed."""
     admin: str = "127.0.0.1:9090"
     """Loopback address of the admin API and `/metrics`. `LLMGW_ADMIN` and `--admin` stand in for it."""
     agents: str = "0.0.0.0:9443"
@@ -104,6 +127,9 @@ def load_server_config(path: Path, environ: Mapping[str, str] | None = None) -> 
     changes["admin_tokens"] = tuple(
         msgspec.structs.replace(token, token_file=str(base / token.token_file)) for token in config.admin_tokens
     )
+    if (tls := config.client.tls) is not None:
+        here = ClientTls(certificate=str(base / tls.certificate), key=str(base / tls.key))
+        changes["client"] = msgspec.structs.replace(config.client, tls=here)
     config = msgspec.structs.replace(config, **changes)
     _check(config, sources, str(path))
     return config
@@ -117,6 +143,7 @@ def _check(config: ServerConfig, sources: Mapping[str, str], where: str) -> None
             f"{config.admin!r} is not loopback; the admin API is reached from elsewhere through SSH",
             field=f"{sources['admin']}: admin",
         )
+    parse_networks(config.client.trusted_proxies, source=f"{where}: client.trusted_proxies")
     if not config.data:
         raise InvalidInput("is empty; name the directory to keep everything in", field=f"{where}: data")
     if not 1 <= config.routers <= MAX_ROUTERS:

@@ -19,6 +19,10 @@ SIM_BYTES = 64_000_000
 """The sim engine's process."""
 
 
+UNKNOWN_WEIGHTS = "weights and KV, known once they are looked up"
+"""Part of the detail while nothing is known of the weights."""
+
+
 class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """Memory one replica takes."""
 
@@ -47,11 +51,11 @@ def estimate(facts: ModelFacts, *, engine: str, context_length: int, slots: int,
     # The widest row a batch computes: the vocabulary's logits, or a few embedding-wide activations.
     width = max(facts.vocabulary, 4 * facts.embedding_length)
     overhead = LLAMACPP_BASE_BYTES + LLAMACPP_BATCH_TOKENS * width * 4
-    parts = (
+    known = (
         f"weights {size(facts.weights_bytes)}",
         f"KV {size(kv)} ({slots} × {context_length} tokens)",
-        f"engine {size(overhead)}",
     )
+    parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"engine {size(overhead)}")
     return _need(facts.weights_bytes, kv, overhead, tp, " + ".join(parts))
 
 

@@ -71,6 +71,16 @@ class ServerLayout:
         return self.run / "public.sock"
 
     @property
+    def client_tls(self) -> Path:
+        """`{certificate, key}`, paths of the client port's TLS; absent is plain HTTP. Routers follow it."""
+        return self.run / "client-tls.json"
+
+    @property
+    def client_proxies(self) -> Path:
+        """`{trusted}`, the proxies in front of the client port; absent is none. Routers follow it."""
+        return self.run / "client-proxies.json"
+
+    @property
     def spool(self) -> Path:
         """Usage rows waiting for the control plane, a file a router."""
         return self.data / "spool"
@@ -87,6 +97,11 @@ class ServerLayout:
     def routing_cache(self) -> Path:
         """0600; last routing and the key records learned (by digest), for a router started while the store is away."""
         return self.run / "routing.cache"
+
+    @property
+    def counters(self) -> Path:
+        """0600; counts for limits and budgets, shared by this machine's routers through memory."""
+        return self.run / "counters"
 
 
 @dataclass(frozen=True, kw_only=True)

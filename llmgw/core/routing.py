@@ -7,6 +7,7 @@ from the cluster secret (`llmgw.core.secrets`).
 import msgspec
 
 from llmgw.core.limits import Budget, Limits, ScopeRecord, Spending
+from llmgw.core.meters import MeterReport
 from llmgw.core.prices import Prices
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
@@ -85,6 +86,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Unix seconds when the answer ended."""
     key_id: str
+    team: str | None = None
+    """Team the key was in when the request was let in, empty for none; null takes the one it is in when stored."""
     model: str
     replica: str = ""
     status: int
@@ -126,6 +129,11 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True, tag="activity"):
     """Unix seconds a replica last ended a request; only what is new."""
     want: tuple[str, ...] = ()
     """Models asked for that have no Ready replica."""
+    breakers: dict[str, str] = {}
+    """Replicas this router sends no requests to, or only one to find out (`open`, `half-open`); absent is closed."""
+    breaker_failures: dict[str, str] = {}
+    """Why it does not, a few words for each of them."""
+    metrics: MeterReport | None = None
 
 
 class UsageBatch(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):

@@ -12,7 +12,8 @@ _SQL = load("session")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Something changed: `topic` is `catalog`, `keys`, `nodes`, `settings` or `resync`, `name` what in it."""
+    """Something changed: `topic` is `catalog`, `keys`, `scopes`, `nodes`, `settings` or `resync`;
+    `name` says what in it."""
 
     topic: str
     name: str = ""

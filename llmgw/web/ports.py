@@ -18,9 +18,6 @@ from llmgw.api.types import (
     Explanation,
     JoinToken,
     JoinTokenCreate,
-    KeyCreate,
-    KeyCreated,
-    KeyInfo,
     Leader,
     ModelInfo,
     ModelResult,
@@ -34,6 +31,7 @@ from llmgw.api.types import (
 )
 from llmgw.api.watch import History, Subscription
 from llmgw.core.catalog import Model
+from llmgw.web.key_ports import KeyControl
 
 
 class PublicControl(Protocol):
@@ -44,7 +42,7 @@ class PublicControl(Protocol):
         ...
 
 
-class ControlPlane(PublicControl, Protocol):
+class ControlPlane(PublicControl, KeyControl, Protocol):
     """The control plane as the admin app sees it."""
 
     async def status(self) -> ClusterStatus:
@@ -113,18 +111,6 @@ class ControlPlane(PublicControl, Protocol):
 
     async def explain_serve(self, request: ServeRequest) -> Explanation:
         """The same for a model that is not in the catalog; changes nothing."""
-        ...
-
-    async def keys(self) -> Sequence[KeyInfo]:
-        """API keys, revoked ones too, without the keys themselves."""
-        ...
-
-    async def create_key(self, request: KeyCreate, *, actor: str) -> KeyCreated:
-        """Make a key; the answer is the only place where it is shown."""
-        ...
-
-    async def revoke_key(self, key_id: str, *, actor: str) -> Result:
-        """Refuse a key from now on; the sentence says by when everywhere."""
         ...
 
     async def join_token(self, request: JoinTokenCreate, *, actor: str) -> JoinToken:

@@ -17,6 +17,7 @@ from llmgw.api.paths import NDJSON_TYPE, PROBLEM_TYPE, fill, parameters
 from llmgw.api.problems import Denied
 from llmgw.api.targets import ServerTarget, parse_server
 from llmgw.api.types import ServeRequest
+from llmgw.core.catalog import Model
 from llmgw.core.config import AdminToken
 from llmgw.core.errors import InvalidInput, NotAllowed
 from llmgw.web.access import Access, load_tokens
@@ -30,6 +31,16 @@ BODIES = {
     "model.explain-serve": {"source": "sim:"},
     "replica.restart": {"target": "m"},
     "key.create": {"name": "k"},
+    "key.limits": {"rpm": 1},
+    "key.budget": {"budgets": []},
+    "key.move": {"team": None},
+    "team.create": {"name": "t"},
+    "team.limits": {"tpm": None},
+    "team.budget": {"budgets": [{"amount_micros": 1, "period": "day"}]},
+    "team.move": {"tenant": None},
+    "tenant.create": {"name": "t"},
+    "tenant.limits": {"parallel": 0},
+    "tenant.budget": {"budgets": []},
     "node.join-token": {},
     "setting.set": {"value": 1},
     "weights.fetch": {"source": "file:/m/x.gguf"},
@@ -80,15 +91,23 @@ def test_metrics_need_no_token_and_everything_else_does(admin: Running) -> None:
     status, headers, body = request(admin, "GET", "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b"llmgw_nodes 2" in body
-    for path in ("/", "/api/v1/openapi.json", "/api/v1/nothing", "/api/v1//status", "/metrics/", "/%2e%2e/metrics"):
+    for path in ("/", "/api/v1/openapi.json", "/api/v1/nothing", "/metrics/", "/metrics%2f"):
         status, headers, _ = request(admin, "GET", path)
         assert status == 401, path
         assert headers["www-authenticate"].startswith("Bearer")
 
 
+@pytest.mark.parametrize("path", ["/api/v1//status", "//metrics", "/%2e%2e/metrics", "/api/v1/x/..%2f..%2fmetrics"])
+def test_a_path_that_another_reader_could_shorten_is_refused_before_anybody_is_asked(admin: Running, path: str) -> None:
+    for token in (None, TOKENS["admin"]):
+        status, headers, body = request(admin, "GET", path, token=token)
+        assert (status, headers["content-type"]) == (400, PROBLEM_TYPE)
+        assert json.loads(body)["code"] == "invalid"
+
+
 def test_what_is_not_there_is_a_problem(admin: Running) -> None:
     token = TOKENS["viewer"]
-    for path in ("/", "/api", "/api/v1", "/api/v1/", "/api/v1/status/", "/api//v1/status", "/api/v1/x", "/static/x"):
+    for path in ("/", "/api", "/api/v1", "/api/v1/", "/api/v1/status/", "/api/v1/x", "/static/x"):
         status, headers, body = request(admin, "GET", path, token=token)
         assert (status, headers["content-type"]) == (404, PROBLEM_TYPE), path
         assert json.loads(body)["code"] == "not_found"
@@ -138,6 +157,20 @@ def test_the_actor_is_the_token_or_the_account_and_no_header(admin: Running) -> 
     assert actors["by-account"] == f"unix:{account}"
     assert actors["by-token"] == "token:operator"
     assert actors["by-header"] == "token:operator"
+
+
+def test_only_an_admin_says_whose_keys_go_where(admin: Running) -> None:
+    """A file of keys and an address to send them to would be a way to carry any token off."""
+    endpoint = {"base_url": "https://evil.example/v1", "api_keys_file": "/etc/x.keys"}
+    body = json.dumps({"model": {"name": "outside", "external": endpoint}}).encode()
+    status, _, answer = request(admin, "POST", "/api/v1/models", token=TOKENS["operator"], body=body)
+    assert status == 403
+    assert "api_keys_file needs the role admin" in json.loads(answer)["message"]
+    assert not [c for c in admin.control.calls if c[0] == "add" and isinstance(c[1], Model) and c[1].external]
+    assert request(admin, "POST", "/api/v1/models", token=TOKENS["admin"], body=body)[0] == 201
+    keyless = {"name": "keyless", "external": {"base_url": endpoint["base_url"]}}
+    body = json.dumps({"model": keyless}).encode()
+    assert request(admin, "POST", "/api/v1/models", token=TOKENS["operator"], body=body)[0] == 201
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another account")

@@ -218,7 +218,7 @@ def test_a_follower_that_stops_reading_is_cut(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.promise("A16")
 def test_an_idle_connection_is_closed_after_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "IDLE_S", 0.3)
+    monkeypatch.setattr(serving, "KEEP_ALIVE_S", 0.3)
     with running(tmp_path) as admin:
         answer = exchange(admin, (HEAD + "\r\n").encode())
     assert answer.startswith(b"HTTP/1.1 200 ")

@@ -11,11 +11,13 @@ import msgspec
 import pytest
 import trio
 
+from llmgw.control.breakers import Breaker
 from llmgw.control.feed import FeedServer
 from llmgw.core.errors import InvalidInput, Unavailable
 from llmgw.core.frames import encode_frame
 from llmgw.core.layout import ServerLayout
-from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, RouterHello, Routing, UsageRow
+from llmgw.core.limits import Limits, ScopeKind, ScopeRecord
+from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, RouterHello, Routing, ScopeTable, UsageRow
 from llmgw.core.secrets import engine_key, key_digest
 from llmgw.core.sockets import connect_unix
 from llmgw.router.drain import Drain
@@ -95,6 +97,8 @@ async def follower(layout: ServerLayout) -> AsyncIterator[tuple[FollowerState, D
     routing, records = saved.load()
     if routing is not None:
         state.apply(routing)
+    if saved.scopes is not None:
+        state.apply_scopes(saved.scopes)
     for digest, record in records.items():
         keys.restore(digest, record)
     keys.on_learned, keys.on_forgotten = saved.learned, saved.forgotten
@@ -145,11 +149,18 @@ async def test_routing_activity_and_wishes_cross_the_feed(cluster: Cluster) -> N
         state.in_flight["r1"] = 3
         state.requests, state.open_requests = 7, 3
         state.record(row("u1"))
+        state.breakers["r1"], state.breaker_failures["r1"] = "open", "it answers 500"
         state.want("cold")
         await until(lambda: cluster.wanted == ["cold"], deadline_s=1.0)
         await until(lambda: feed.in_flight() == {"r1": 3} and "r1" in feed.last_used())
         [info] = feed.routers()
         assert (info.port, info.requests, info.open_requests, info.connected) == (8080, 7, 3, True)
+        assert feed.breakers() == {"r1": Breaker(1, 1, "it answers 500")}
+        # A router that nobody asks anything goes on reporting replicas that are gone.
+        state.breakers["external:gone:0"] = "open"
+        reported = state.requests = 8
+        await until(lambda: feed.routers()[0].requests == reported)
+        assert feed.breakers().keys() == {"r1"}
         feed.publish(msgspec.structs.replace(ROUTING, revision="a/2", replicas=()))
         await until(lambda: state.routes.replicas("m") == (), deadline_s=1.0)
         assert feed.drain(info.pid, 5.0)
@@ -264,3 +275,32 @@ async def test_messages_of_another_version_are_passed_over(cluster: Cluster) -> 
                 sock.sendall(encode_frame(msgspec.msgpack.encode(message)))
             await until(lambda: [info.requests for info in feed.routers()] == [5])
         await until(lambda: feed.routers() == [])
+
+
+@pytest.mark.trio
+async def test_teams_and_their_limits_are_heard_before_keys_and_kept(cluster: Cluster) -> None:
+    """By the router that heard them, through every change, and by the next one while nobody is there."""
+    team = ScopeRecord(kind=ScopeKind.TEAM, id="ml", limits=Limits(rpm=5), tenant="acme")
+    tenant = ScopeRecord(kind=ScopeKind.TENANT, id="acme", limits=Limits(parallel=7))
+    [digest] = cluster.keys
+    cluster.keys[digest] = msgspec.structs.replace(cluster.keys[digest], team="ml", limits=Limits(tpm=9))
+
+    def limits(state: FollowerState, record: KeyRecord) -> list[tuple[str, str, int | None, int | None, int | None]]:
+        chain = state.scopes_of(record)
+        return [(s.kind, s.id, s.rpm, s.tpm, s.parallel) for s in chain.scopes] if chain is not None else []
+
+    async with cluster.up() as feed, follower(cluster.layout) as (state, _):
+        feed.publish_scopes(ScopeTable(scopes=(team, tenant)))
+        await until(lambda: state.scope_table is not None)
+        record = await state.authenticate(KEY, CLIENT)
+        assert limits(state, record) == [
+            ("key", "k1", None, 9, None),
+            ("team", "ml", 5, None, None),
+            ("tenant", "acme", None, None, 7),
+        ]
+        feed.publish_scopes(ScopeTable(scopes=(msgspec.structs.replace(team, limits=Limits(rpm=6), tenant=""),)))
+        await until(lambda: len(limits(state, record)) == 2)
+        assert limits(state, record)[1] == ("team", "ml", 6, None, None)
+    async with follower(cluster.layout) as (state, _):
+        record = await state.authenticate(KEY, CLIENT)
+        assert limits(state, record)[1] == ("team", "ml", 6, None, None)

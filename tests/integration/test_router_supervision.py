@@ -20,10 +20,14 @@ from llmgw.control.feed import FeedServer
 from llmgw.control.routers import RouterSupervisor
 from llmgw.core.errors import Conflict, InvalidInput
 from llmgw.core.layout import ServerLayout
+from llmgw.core.limits import Limits
 from llmgw.core.processes import start_time
 from llmgw.core.routing import KeyRecord
 from llmgw.core.secrets import key_digest
+from llmgw.router.counter_file import SLOT_WORDS, SLOTS_AT, WORD
+from llmgw.router.counters import R_OPEN, Counters
 from llmgw.router.handover import RouterRecord, read_record, write_record
+from tests.support.limits import chain_of, key
 from tests.support.routers_host import COMMAND
 from tests.support.waiting import until_sync
 
@@ -277,6 +281,26 @@ async def test_ipv6_and_a_long_data_directory(tmp_path: Path) -> None:
             inner.cancel_scope.cancel()
         outer.cancel_scope.cancel()
     assert not list(layout.run.glob("router-*"))
+
+
+@pytest.mark.case("C11")
+def test_what_a_killed_router_had_open_is_counted_no_more(host: Host) -> None:
+    host.start(2)
+    counters = Counters.open(host.layout.counters)
+    chain = chain_of(key(limits=Limits(parallel=2)))
+    base = counters.find(chain.scopes[0].hash, budgeted=False, now=0)
+    assert base is not None
+    slot_of = {counters.words[SLOTS_AT + slot * SLOT_WORDS]: slot for slot in range(2)}
+    victim, other = host.pid(0), host.pid(1)
+    for pid, open_requests in ((victim, 2), (other, 1)):
+        counters.words[base // WORD + R_OPEN + slot_of[pid]] = open_requests
+    assert counters.open_requests(base) == 3
+    os.kill(victim, signal.SIGKILL)
+    until_sync(lambda: counters.open_requests(base) == 1)
+    until_sync(lambda: host.pid(0) not in (0, victim))
+    assert counters.words[base // WORD + R_OPEN + slot_of[other]] == 1
+    counters.close()
+    host.stop()
 
 
 def _seen(host: Host) -> set[int]:

@@ -14,6 +14,7 @@ from llmgw.core.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from llmgw.core.routing import KeyRecord, UsageRow
 from llmgw.store import audit, catalog, keys, nodes, pool, settings, tokens, usage
 from llmgw.store.failures import translate
+from llmgw.store.keys import NewKey
 from llmgw.store.sql import Conn
 
 ACTOR = "uid:1000"
@@ -189,15 +190,16 @@ class TestTokens:
 
 class TestKeys:
     def test_life_of_a_key(self, conn: Conn) -> None:
-        made = keys.create_key(conn, id="k1", name="team", digest="d1", models=("qwen",), actor=ACTOR)
+        assert not keys.create_key(conn, NewKey(id="k1", name="team", digest="d1", models=("qwen",)), actor=ACTOR)
+        (made,) = keys.list_keys(conn)
         assert (made.models, made.requests, made.last_used, made.created_by) == (("qwen",), 0, None, ACTOR)
-        keys.create_key(conn, id="k2", name="all", digest="d2", models=None, actor=ACTOR)
+        keys.create_key(conn, NewKey(id="k2", name="all", digest="d2"), actor=ACTOR)
         assert keys.key_by_digest(conn, "d1") == KeyRecord(id="k1", name="team", models=("qwen",))
         assert keys.key_by_digest(conn, "d2") == KeyRecord(id="k2", name="all")
         assert keys.key_by_digest(conn, "d3") is None
         assert keys.digest_of(conn, "k1") == "d1"
-        assert keys.revoke_key(conn, "k1", actor=ACTOR) == "d1"
-        assert keys.revoke_key(conn, "k1", actor=ACTOR) == "d1"
+        assert keys.revoke_key(conn, "k1", actor=ACTOR).digest == "d1"
+        assert keys.revoke_key(conn, "k1", actor=ACTOR).digest == "d1"
         record = keys.key_by_digest(conn, "d1")
         assert record is not None
         assert record.revoked
@@ -205,14 +207,14 @@ class TestKeys:
             keys.revoke_key(conn, "k9", actor=ACTOR)
         for clash in (("k1", "d9"), ("k9", "d1")):
             with pytest.raises(Conflict):
-                keys.create_key(conn, id=clash[0], name="x", digest=clash[1], models=None, actor=ACTOR)
+                keys.create_key(conn, NewKey(id=clash[0], name="x", digest=clash[1]), actor=ACTOR)
         assert [key.id for key in keys.list_keys(conn)] == ["k1", "k2"]
         assert actions(conn) == ["key.create", "key.create", "key.revoke"]
         written = b"".join(bytes(value) for row in audit.entries(conn) for value in (row.before, row.after) if value)
         assert b"d1" not in written
 
     def test_an_empty_list_of_models_is_not_all(self, conn: Conn) -> None:
-        keys.create_key(conn, id="k", name="none", digest="d", models=(), actor=ACTOR)
+        keys.create_key(conn, NewKey(id="k", name="none", digest="d", models=()), actor=ACTOR)
         record = keys.key_by_digest(conn, "d")
         assert record is not None
         assert record.models == ()
@@ -233,7 +235,7 @@ def used(id: str, *, key_id: str = "k1", name: str = "qwen", at: float = 1_700_0
 
 class TestUsage:
     def test_a_batch_sent_twice_counts_once(self, conn: Conn) -> None:
-        keys.create_key(conn, id="k1", name="team", digest="d1", models=None, actor=ACTOR)
+        keys.create_key(conn, NewKey(id="k1", name="team", digest="d1"), actor=ACTOR)
         rows = [used("1"), used("2", failed=True, status=500, first_token_ms=12.5), used("1")]
         with conn.transaction():
             assert usage.store_batch(conn, rows) == 2

@@ -23,6 +23,8 @@ union all
 select 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid), '', '', '' from pg_trigger
 where not tgisinternal
 union all
+select 'view', viewname, '', definition, '', '', '' from pg_views where schemaname = 'public'
+union all
 select 'function', proname, '', pg_get_functiondef(oid), '', '', '' from pg_proc
 where pronamespace = 'public'::regnamespace
 order by 1, 2, 3, 4

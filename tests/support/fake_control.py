@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import trio
@@ -14,9 +14,9 @@ from llmgw.control.live_reader import Reader
 from llmgw.control.live_table import Cursor, LiveTable
 from llmgw.core.catalog import Model
 from llmgw.core.errors import CannotPlace, Conflict, InvalidInput, NotFound, Unavailable
-
-NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-KEY = "sk-0123456789abcdef0123456789abcdef"
+from tests.support.fake_keys import KEY as KEY
+from tests.support.fake_keys import NOW as NOW
+from tests.support.fake_keys import FakeKeys
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -25,14 +25,14 @@ def raw(value: object) -> msgspec.Raw:
 
 
 @dataclass
-class FakeControl:
+class FakeControl(FakeKeys):
     """Keeps what it was asked; names with a meaning of their own are listed in each method."""
 
-    calls: list[tuple[object, ...]] = field(default_factory=list)
     catalog: dict[str, t.ModelInfo] = field(default_factory=dict)
-    keys_made: list[t.KeyInfo] = field(default_factory=list)
     values: dict[str, msgspec.Raw] = field(default_factory=lambda: {"router.timeouts.connect": raw(2.0)})
     leads: str | None = "server-1"
+    is_self: bool = True
+    """Whether that is this server."""
     open_logs: int = 0
     open_watches: int = 0
     feed: LiveTable | None = None
@@ -50,7 +50,7 @@ class FakeControl:
     sets: list[str] = field(default_factory=lambda: ["file:/m/needed.gguf", "file:/m/orphan.gguf"])
 
     async def leader(self) -> t.Leader:
-        return t.Leader(leader=self.leads, epoch=3, is_self=True)
+        return t.Leader(leader=self.leads, epoch=3, is_self=self.is_self)
 
     async def status(self) -> t.ClusterStatus:
         if self.hold is not None:
@@ -200,21 +200,6 @@ class FakeControl:
 
     async def explain_serve(self, request: t.ServeRequest) -> t.Explanation:
         return t.Explanation(model=request.name or "sim", dry_run=True, would_place="gpu1", message="it fits gpu1")
-
-    async def keys(self) -> Sequence[t.KeyInfo]:
-        return self.keys_made
-
-    async def create_key(self, request: t.KeyCreate, *, actor: str) -> t.KeyCreated:
-        self.calls.append(("create_key", request, actor))
-        info = t.KeyInfo(id=f"k{len(self.keys_made) + 1}", name=request.name, models=request.models, created=NOW)
-        self.keys_made.append(info)
-        return t.KeyCreated(id=info.id, name=info.name, key=KEY)
-
-    async def revoke_key(self, key_id: str, *, actor: str) -> t.Result:
-        if key_id not in {key.id for key in self.keys_made}:
-            raise NotFound(f"there is no key {key_id!r}")
-        self.calls.append(("revoke_key", key_id, actor))
-        return t.Result(message=f"{key_id} is refused here now, and everywhere within 30 s")
 
     async def join_token(self, request: t.JoinTokenCreate, *, actor: str) -> t.JoinToken:
         self.calls.append(("join_token", request, actor))

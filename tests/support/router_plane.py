@@ -10,7 +10,10 @@ from pathlib import Path
 import trio
 
 from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, Routing, Timeouts, UsageRow
+from llmgw.router.limiter import Limiter, Reservation
+from llmgw.router.meters import Meters
 from llmgw.router.ports import Refusal
+from llmgw.router.scopes import Chain, Demand, ScopeBook
 from llmgw.router.service import serve
 from llmgw.router.state import IndexedRoutes
 from tests.support.scripted_engine import Behaviour, ScriptedEngine
@@ -31,9 +34,18 @@ class MemoryState:
         self.in_flight: dict[str, int] = {}
         self.requests = 0
         self.open_requests = 0
+        self.breakers: dict[str, str] = {}
+        self.breaker_failures: dict[str, str] = {}
+        self.meters = Meters()
         self.rows: list[UsageRow] = []
+        self.limiter: Limiter | None = None
+        self.scopes = ScopeBook()
+        self.key = KeyRecord(id="k-test", name="test")
+        """Whose `KEY` is; its limits hold once there is a `limiter`."""
         self.wanted: list[str] = []
         self.slow_lookups = 0
+        self.asked_by: list[str] = []
+        """Addresses for which keys were looked up."""
 
     @property
     def routes(self) -> IndexedRoutes:
@@ -52,13 +64,23 @@ class MemoryState:
         """The slow way."""
         await trio.lowlevel.checkpoint()
         self.slow_lookups += 1
+        self.asked_by.append(client)
         if authorization == LIMITED_KEY:
             return KeyRecord(id="k-limited", name="limited", models=("other",))
         raise Refusal(401, "Incorrect API key provided.", code="invalid_api_key")
 
     def authenticate_cached(self, authorization: bytes) -> KeyRecord | None:
         """The fast way."""
-        return KeyRecord(id="k-test", name="test") if authorization == KEY else None
+        return self.key if authorization == KEY else None
+
+    def scopes_of(self, key: KeyRecord) -> Chain | None:
+        """Its limits."""
+        return self.scopes.chain(key) if self.limiter is not None else None
+
+    def admit(self, chain: Chain, demand: Demand) -> Reservation:
+        """Charge it."""
+        assert self.limiter is not None
+        return self.limiter.admit(chain, demand)
 
     def record(self, row: UsageRow) -> None:
         """Keep a row."""
@@ -195,6 +217,11 @@ class Plane:
     nursery: trio.Nursery
     clients: list[RawClient] = field(default_factory=list)
 
+    def move_engine(self, number: int, port: int) -> None:
+        """The engine's replica is at `port` from now on."""
+        self.engines[number].port = port
+        self.state.apply(routing_of(self.engines, self.state.routes.timeouts))
+
     async def connect(self, source: str | None = None) -> RawClient:
         """A new client connection."""
         sock = trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -222,7 +249,12 @@ def routing_of(engines: Sequence[ScriptedEngine], timeouts: Timeouts) -> Routing
 
 @asynccontextmanager
 async def running(
-    *behaviours: Behaviour, timeouts: Timeouts | None = None, public_socket: Path = Path("/nonexistent/public.sock")
+    *behaviours: Behaviour,
+    timeouts: Timeouts | None = None,
+    public_socket: Path = Path("/nonexistent/public.sock"),
+    client_tls: Path | None = None,
+    client_proxies: Path | None = None,
+    private: Sequence[Path] = (),
 ) -> AsyncIterator[Plane]:
     """The data plane in front of one engine a behaviour."""
     async with trio.open_nursery() as nursery:
@@ -235,7 +267,16 @@ async def running(
         plane = Plane(state, engines, listener.getsockname(), trio.Event(), trio.Event(), nursery)
 
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await serve(listener, state, public_socket=public_socket, drain=plane.drain, task_status=task_status)
+            await serve(
+                listener,
+                state,
+                public_socket=public_socket,
+                drain=plane.drain,
+                client_tls=client_tls,
+                client_proxies=client_proxies,
+                private=private,
+                task_status=task_status,
+            )
             plane.returned.set()
 
         await nursery.start(run)

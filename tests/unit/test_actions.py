@@ -51,19 +51,26 @@ def test_the_verbs_of_this_version() -> None:
     assert spelled == {
         "status", "nodes", "node show", "node cordon", "node uncordon", "models", "model serve", "model add",
         "model show", "model stop", "model start", "model scale", "model remove", "replicas", "restart", "explain",
-        "keys list", "keys create", "keys revoke", "join-token", "logs", "config list", "config get", "config set",
-        "config reference", "audit", "weights list", "weights fetch", "weights remove", "watch", "history",
+        "keys list", "keys create", "keys limits", "keys budget", "keys move", "keys revoke", "usage",
+        "teams list", "teams create", "teams limits", "teams budget", "teams move", "teams remove",
+        "tenants list", "tenants create", "tenants limits", "tenants budget", "tenants remove",
+        "join-token", "logs", "config list", "config get", "config set", "config reference",
+        "audit", "weights list", "weights fetch", "weights remove", "watch", "history",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "keys create x --rpm 5",
-        "keys create x --budget 50/month",
+        "keys create x --rpm many",
+        "keys limits x --rpm -1",
+        "keys limits --rpm 1",
+        "keys revoke",
+        "keys cache",
+        "tenants move x y",
+        "usage --by colour",
         "model serve sim: --on-demand",
         "model serve sim: --nam x",
-        "usage",
         "weights pin x",
         "node drain gpu0",
         "events",

@@ -51,6 +51,12 @@ def test_the_environment_stands_in_and_is_named_when_wrong(tmp_path: Path) -> No
             "data: .\nadmin_tokens: [{name: a, role: viewer, token_file: x}, {name: a, role: viewer, token_file: y}]\n",
             "same name",
         ),
+        ("data: .\nclient: {trusted_proxies: [10.0.0.1/8]}\n", "client.trusted_proxies: '10.0.0.1/8' has bits beyond"),
+        (
+            "data: .\nclient: {trusted_proxies: [lb.lan]}\n",
+            "client.trusted_proxies: 'lb.lan' is neither an address nor",
+        ),
+        ("data: .\nclient: {trusted_proxies: [0.0.0.0/0]}\n", "'0.0.0.0/0' is everybody"),
         ("data: .\nroutres: 2\n", "server.yaml:2: unknown key 'routres'; did you mean 'routers'?"),
     ],
 )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from llmgw.api.watch import ClusterRow, Subscription
+from llmgw.control.breakers import Breaker
 from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
 from llmgw.control.live import LiveFeed
@@ -40,6 +41,8 @@ class Site:
         self.catalog = Catalog(self.touched.catalog)
         self.open = OpenRequests()
         self.mirror = Mirror(directory)
+        self.broken: dict[str, Breaker] = {}
+        self.costs: Mapping[str, int] = {}
         self.live = self.feed(self.touched)
 
     def feed(self, touched: Touched) -> LiveFeed:
@@ -68,6 +71,8 @@ class Site:
             in_flight=self.open.in_flight,
             open_requests=lambda: 0,
             cluster=lambda: ClusterRow(version="1", cluster_id="c", leader=None, epoch=0),
+            breakers=lambda: self.broken,
+            costs=lambda: self.costs,
         )
 
     def step(self, choose: random.Random) -> None:
@@ -76,7 +81,7 @@ class Site:
         replica = a_replica(id=f"r{number}", node=node, model=f"model-{number % 3}", state=choose.choice([*ShardState]))
         card = a_card(number % 2, node=node)
         self.now += choose.choice([0.1, 1.0, 6.0])
-        match choose.randrange(13):
+        match choose.randrange(15):
             case 0:
                 self.inventory.expect((name, choose.random() < 0.3) for name in choose.sample(NODES, 2))
             case 1 | 2:
@@ -108,6 +113,10 @@ class Site:
                 self.inventory.forget(replica.id)
                 if choose.random() < 0.1:
                     self.inventory.new_term()
+            case 13:
+                self.broken = {replica.id: Breaker(choose.randrange(2), 2, "refused")} if number else {}
+            case 14:
+                self.costs = {f"model-{number % 3}": choose.randrange(3), "gone": 1} if number else {}
 
 
 def shown(table: LiveTable) -> Mapping[str, Mapping[str, object]]:
@@ -177,6 +186,18 @@ async def test_a_reading_makes_one_row_and_only_if_somebody_reads_that_node(tmp_
         async with site.live.watch(Subscription(topics=("figures",)), actor="me", role="viewer"):
             assert set(shown(site.live.table)["figures"]) == set(NODES)
     assert site.live.readers == 0
+
+
+@pytest.mark.trio
+async def test_a_replicas_row_says_what_routers_make_of_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.inventory.connected(a_node("n1"), [a_replica(id="r1", node="n1", model="m"), a_replica(id="r2", node="n1")])
+    async with site.live.watch(Subscription(topics=FOLLOWED), actor="me", role="viewer"):
+        for open_on, state in ((2, "open"), (0, "half-open"), (None, None)):
+            site.broken = {} if open_on is None else {"r1": Breaker(open_on, 2, "refused"), "gone": Breaker(1, 2, "")}
+            rows = (await refreshed(site.live))["replicas"]
+            told = {name: row.get("breaker") for name, row in rows.items() if isinstance(row, dict)}
+            assert told == {"r1": state, "r2": None}
 
 
 @pytest.mark.trio

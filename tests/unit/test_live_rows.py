@@ -9,7 +9,7 @@ from llmgw.control.live_index import ReplicaIndex
 from llmgw.control.live_rows import Moments, figures_row, models_by_source, node_row, replica_row, work_percent
 from llmgw.control.touched import MAX_NAMES, Touched
 from llmgw.core.cluster import FetchProgress, ShardState
-from llmgw.core.figures import CardFigures, NodeFigures
+from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
 from tests.support.builders import GB, a_card, a_node, a_replica, changed
 
 
@@ -51,6 +51,22 @@ def test_figures_follow_the_nodes_cards_and_say_nothing_of_what_is_not_reported(
     )
 
 
+def test_columns_of_the_profile_and_what_engines_take() -> None:
+    clock = Clock()
+    inventory = Inventory(clock, lambda: None)
+    cards = (a_card(0), a_card(1))
+    inventory.connected(a_node("n1", cards=cards), [])
+    full = CardFigures(sm_clock_mhz=1980.0, throttle_reasons=5, tensor_active_percent=0.0, memory_temperature_c=50.04)
+    engines = {"m-1": ReplicaFigures(cpu_percent=250.0), "m-2": ReplicaFigures(memory_bytes=7)}
+    inventory.sensed("n1", NodeFigures(cpu_power_w=210.0, cards={cards[1].uuid: full}, replicas=engines))
+    node = inventory.node("n1")
+    assert node is not None
+    row = figures_row(node, inventory.figures, Moments(clock, Clock(1000.0)), inventory.engines("n1"))
+    assert (row.sm_clock_mhz, row.throttle_reasons, row.tensor_active_percent) == ((None, 1980.0), (0, 5), (None, 0.0))
+    assert (row.memory_temperature_c, row.dram_active_percent, row.cpu_power_w) == ((None, 50.0), (), 210.0)
+    assert (row.engine_cpu_percent, row.engine_memory_bytes) == ({"m-1": 250.0}, {"m-2": 7})
+
+
 @pytest.mark.parametrize(
     ("card", "work"),
     [
@@ -64,6 +80,30 @@ def test_figures_follow_the_nodes_cards_and_say_nothing_of_what_is_not_reported(
 )
 def test_work_is_what_is_active_else_power_against_its_limit(card: CardFigures, work: float | None) -> None:
     assert work_percent(card) == work
+
+
+def test_a_node_row_says_what_a_card_may_draw_and_what_its_work_is_read_from() -> None:
+    touched = Touched()
+    inventory = Inventory(Clock(), lambda: None, touched)
+    cards = (a_card(0), a_card(1), a_card(2))
+    inventory.connected(a_node("n1", cards=cards), [])
+    touched.take()
+
+    def sense(**figures: CardFigures) -> None:
+        inventory.sensed("n1", NodeFigures(cards={cards[int(name[1:])].uuid: each for name, each in figures.items()}))
+
+    limited = CardFigures(power_w=239.0, power_limit_w=260.04)
+    sense(c0=CardFigures(sm_active_percent=12.0, power_w=300.0, power_limit_w=700.0), c1=limited)
+    # The row is made anew for what lasts, and not for a figure that moves.
+    assert touched.take().nodes == {"n1"}
+    sense(c1=CardFigures(power_w=251.0, power_limit_w=260.04))
+    assert touched.take().nodes == set()
+    node = inventory.node("n1")
+    assert node is not None
+    row = node_row(views.node_info(node, [], 0.0, inventory))
+    assert [(card.power_limit_w, card.work_from) for card in row.cards] == [(700.0, "sm"), (260.0, "power"), (None, "")]
+    sense(c1=CardFigures(power_w=251.0, power_limit_w=200.0))
+    assert touched.take().nodes == {"n1"}
 
 
 def test_a_node_row_names_who_holds_a_card_and_has_no_figures() -> None:

@@ -8,6 +8,7 @@ from llmgw.control.routing import RoutingBuilder
 from llmgw.control.serve import changed_fields, check_servable, model_for
 from llmgw.core.cluster import FetchProgress, NodeLink, ShardState
 from llmgw.core.errors import InvalidInput, NotFound
+from llmgw.core.prices import Prices
 from llmgw.core.reconcile import Unplaced
 from llmgw.core.routing import Timeouts
 from llmgw.core.snapshot import WeightsState
@@ -23,6 +24,18 @@ def test_the_revision_moves_with_the_content_alone() -> None:
     assert first.revision == "me/1"
     assert again is first
     assert moved.revision == "me/2"
+
+
+def test_a_models_prices_reach_the_routers_and_cost_no_restart() -> None:
+    prices = Prices(input=0.5, cached_input=0.05, output=1.5)
+    plain = an_entry()
+    priced = changed(plain, model=changed(plain.model, prices=prices))
+    builder = RoutingBuilder("me")
+    builder.build(a_snapshot(entries=(plain,), nodes=(a_node(),)), Timeouts(), {})
+    routing = builder.build(a_snapshot(entries=(priced,), nodes=(a_node(),)), Timeouts(), {})
+    assert (routing.models[0].prices, routing.revision) == (prices, "me/2")
+    assert [priced.spec_hash(p) for p in plain.model.profiles] == [plain.spec_hash(p) for p in plain.model.profiles]
+    assert changed_fields(plain.model, priced.model) == ("prices",)
 
 
 def test_only_ready_replicas_of_catalog_models_are_routed_to() -> None:

@@ -17,6 +17,8 @@ from llmgw.cli.groups.explain import explain_table
 from llmgw.cli.output import Output
 from llmgw.core.catalog import Model, Scaling, check_model
 from llmgw.core.errors import InvalidInput
+from llmgw.core.money import money
+from llmgw.core.prices import Prices
 
 POLL_S = 0.5
 """How often --wait looks again: a person notices nothing shorter."""
@@ -60,16 +62,30 @@ def show(ctx: Context) -> None:
             ("source", model.source),
             ("context", f"{model.context_length} tokens" if model.context_length else ""),
             ("max output", f"{model.max_output} tokens" if model.max_output else ""),
-            ("replicas", f"{scaling.min} to {scaling.max}"),
+            ("replicas", "" if model.spec.external else f"{scaling.min} to {scaling.max}"),
+            ("prices", _prices(model.spec.prices)),
+            ("cost today", money(model.cost_today_micros) if model.spec.prices else ""),
             ("weights", size(facts.weights_bytes) if facts and facts.weights_bytes else ""),
             ("architecture", f"{facts.architecture} {facts.quantization}".strip() if facts else ""),
         ]
     )
+    if model.spec.external:
+        outside = [[e.base_url, e.model or model.name, e.api_keys_file, e.ca_file] for e in model.spec.endpoints]
+        ctx.out.table(["ENDPOINT", "ITS MODEL", "KEYS FILE", "CA FILE"], outside, apart=True)
+        return
     rows = [
         [p.name, str(p.priority), p.engine, p.gpu_class or "CPU", str(p.tp), str(p.slots), " ".join(p.args)]
         for p in model.spec.profiles
     ]
     ctx.out.table(["PROFILE", "PRIORITY", "ENGINE", "CARDS", "TP", "SLOTS", "ARGS"], rows, apart=True)
+
+
+def _prices(prices: Prices | None) -> str:
+    """`0.5 read, 0.05 cached, 1.5 written, a million tokens`."""
+    if prices is None:
+        return ""
+    cached = prices.input if prices.cached_input is None else prices.cached_input
+    return f"{prices.input:g} read, {cached:g} cached, {prices.output:g} written, a million tokens"
 
 
 def serve(ctx: Context) -> None:

@@ -1,30 +1,54 @@
 -- name: create_key
-insert into api_keys (id, name, digest, models, created_by)
-values (%(id)s, %(name)s, %(digest)s, %(models)s, %(actor)s)
+insert into api_keys (id, name, digest, models, team, limits, budgets, created_by)
+values (%(id)s, %(name)s, %(digest)s, %(models)s, %(team)s, %(limits)s::jsonb, %(budgets)s::jsonb, %(actor)s)
 on conflict do nothing
-returning id, name, models, created, created_by, revoked, null::timestamptz as last_used,
-    0::bigint as requests, 0::bigint as input_tokens, 0::bigint as output_tokens
 
 -- name: list_keys
-select k.id, k.name, k.models, k.created, k.created_by, k.revoked, u.last_used,
-    coalesce(u.requests, 0)::bigint as requests, coalesce(u.input_tokens, 0)::bigint as input_tokens,
-    coalesce(u.output_tokens, 0)::bigint as output_tokens
+select k.id, k.name, k.models, k.team, k.limits, k.budgets, k.created, k.created_by, k.revoked,
+    t.last_at as last_used, coalesce(t.requests, 0) as requests, coalesce(t.input_tokens, 0) as input_tokens,
+    coalesce(t.output_tokens, 0) as output_tokens, coalesce(t.cost_micros, 0) as cost_micros,
+    coalesce(s.day_micros, 0) as spent_day_micros, coalesce(s.month_micros, 0) as spent_month_micros
 from api_keys k
-left join (
-    select key_id, max(last_at) as last_used, sum(requests) as requests,
-        sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens
-    from usage_daily group by key_id
-) u on u.key_id = k.id
+left join scope_totals t on t.kind = 'key' and t.id = k.id
+left join scope_spent s on s.kind = 'key' and s.id = k.id
 order by k.created, k.id
 
 -- name: by_digest
-select id, name, models, revoked is not null as revoked from api_keys where digest = %(digest)s
+select k.id, k.name, k.models, k.revoked is not null as revoked, coalesce(k.team, '') as team, k.limits, k.budgets,
+    case when k.budgets = '[]' then '{}'::jsonb else jsonb_build_object(
+        'day', p.day, 'day_micros', coalesce(s.day_micros, 0),
+        'month', p.month, 'month_micros', coalesce(s.month_micros, 0)
+    ) end as spent
+from api_keys k
+cross join usage_period p
+left join lateral (
+    select sum(d.cost_micros) filter (where d.day = p.today)::bigint as day_micros,
+        sum(d.cost_micros)::bigint as month_micros
+    from usage_daily d
+    where d.key_id = k.id and d.day >= p.month_begin and k.budgets <> '[]'
+) s on true
+where k.digest = %(digest)s
 
 -- name: digest_of
 select digest from api_keys where id = %(id)s
 
+-- name: find_key
+select id, name, revoked is not null as revoked from api_keys
+where id = %(id)s or name = %(id)s
+order by id = %(id)s desc, revoked is not null, created, id limit %(limit)s
+
 -- name: lock_key
-select id, name, digest, revoked is not null as revoked from api_keys where id = %(id)s for update
+select id, name, digest, team, limits, budgets, revoked is not null as revoked
+from api_keys where id = %(id)s for update
 
 -- name: revoke_key
 update api_keys set revoked = clock_timestamp(), revoked_by = %(actor)s where id = %(id)s
+
+-- name: set_limits
+update api_keys set limits = %(limits)s::jsonb where id = %(id)s
+
+-- name: set_budgets
+update api_keys set budgets = %(budgets)s::jsonb where id = %(id)s
+
+-- name: set_team
+update api_keys set team = %(team)s where id = %(id)s

@@ -3,7 +3,7 @@
 from quart_trio import QuartTrio
 
 from llmgw.web.access import Access
-from llmgw.web.admin import audit, cluster, keys, logs, models, nodes, replicas, settings, watch, weights
+from llmgw.web.admin import audit, cluster, keys, logs, models, nodes, replicas, scopes, settings, usage, watch, weights
 from llmgw.web.admin.routes import Routes
 from llmgw.web.app import new_app
 from llmgw.web.ports import ControlPlane
@@ -16,7 +16,7 @@ def admin_app(control: ControlPlane, access: Access) -> QuartTrio:
     """The app for `admin.sock` and loopback TCP; serve it with `llmgw.web.serve.serve`."""
     app = new_app("llmgw.admin")
     routes = Routes(app, control, access)
-    for group in (cluster, nodes, models, replicas, keys, logs, settings, audit, weights, watch):
+    for group in (cluster, nodes, models, replicas, keys, scopes, usage, logs, settings, audit, weights, watch):
         group.register(routes)
     app.extensions[ROUTES] = routes
     return app

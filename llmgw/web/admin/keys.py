@@ -1,8 +1,8 @@
-"""API keys: list, create, revoke."""
+"""API keys: list, create, limits, budget, move, revoke."""
 
 from quart import Response, request
 
-from llmgw.api.types import KeyCreate
+from llmgw.api.types import BudgetChange, KeyCreate, KeyMove, LimitsChange
 from llmgw.core.errors import InvalidInput
 from llmgw.web.admin.routes import Routes, actor, checked_name
 from llmgw.web.bodies import document, read_body
@@ -30,9 +30,24 @@ def register(routes: Routes) -> None:
         response.headers["Cache-Control"] = "no-store"
         return response
 
+    async def limits(id: str) -> Response:
+        body = await read_body(request, LimitsChange)
+        return document(await control.key_limits(checked_name(id), body, actor=actor()))
+
+    async def budget(id: str) -> Response:
+        body = await read_body(request, BudgetChange)
+        return document(await control.key_budget(checked_name(id), body.budgets, actor=actor()))
+
+    async def move(id: str) -> Response:
+        body = await read_body(request, KeyMove)
+        return document(await control.move_key(checked_name(id), body.team, actor=actor()))
+
     async def revoke(id: str) -> Response:
         return document(await control.revoke_key(checked_name(id), actor=actor()))
 
     routes.handle("key.list", keys)
     routes.handle("key.create", create)
+    routes.handle("key.limits", limits)
+    routes.handle("key.budget", budget)
+    routes.handle("key.move", move)
     routes.handle("key.revoke", revoke)

@@ -2,10 +2,12 @@
 
 from quart import Response, request
 
+from llmgw.api.actions import Permission
 from llmgw.api.types import ModelAdd, ScaleRequest, ServeRequest
-from llmgw.core.catalog import MAX_REPLICAS, check_model
-from llmgw.core.errors import InvalidInput
-from llmgw.web.admin.routes import Routes, actor, checked_name, query_flag
+from llmgw.core.catalog import MAX_REPLICAS, Model, check_model
+from llmgw.core.errors import InvalidInput, NotAllowed
+from llmgw.web.access import Caller
+from llmgw.web.admin.routes import Routes, actor, caller, checked_name, query_flag
 from llmgw.web.bodies import document, read_body
 
 
@@ -46,6 +48,7 @@ def _register_changing(routes: Routes) -> None:
     async def add() -> Response:
         body = await read_body(request, ModelAdd)
         check_model(body.model)
+        _refuse_others_keys(body.model, caller())
         return document(await control.add(body.model, actor=actor(), replace=body.replace), status=201)
 
     async def remove(name: str) -> Response:
@@ -72,3 +75,11 @@ def _register_changing(routes: Routes) -> None:
     routes.handle("model.stop", stop)
     routes.handle("model.start", start)
     routes.handle("model.scale", scale)
+
+
+def _refuse_others_keys(model: Model, who: Caller) -> None:
+    """Whoever names a file of keys and where they are sent could send any token of this machine away."""
+    if who.permission < Permission.ADMIN and any(endpoint.api_keys_file for endpoint in model.endpoints):
+        raise NotAllowed(
+            f"{who.actor} is {who.permission.role}; a model with api_keys_file needs the role {Permission.ADMIN.role}"
+        )

@@ -21,7 +21,7 @@ from llmgw.web.admin.routes import Routes, caller, query_int, query_text
 from llmgw.web.bodies import document
 from llmgw.web.serve import connection_facts
 
-GUARDED = {"keys": "key.list", "audit": "audit.list"}
+GUARDED = {"keys": "key.list", "scopes": "team.list", "audit": "audit.list"}
 """Topics that show what a route of its own shows, to those who may use that route."""
 MAX_NAME_CHARS = 256
 _QUERY = ("topics", "nodes", "interval_ms", "epoch", "since")

@@ -1,0 +1,95 @@
+"""The cluster as a whole: status, logs, audit, the live feed."""
+
+from llmgw.api import types as t
+from llmgw.api import watch as w
+from llmgw.api.actions.words import OP, Action, Argument, Kind, Target, V, option
+from llmgw.api.paths import PREFIX
+
+_TAIL = option("--tail", "how many of the last lines (200)", Kind.INTEGER, metavar="N")
+_FOLLOW = option("--follow", "go on as lines come", Kind.FLAG)
+_SINCE = option("--since", "from then on: 30m, 12h, 7d, or an ISO time", metavar="WHEN")
+_SINCE_TIME = option("--since", "from then on: an ISO 8601 time with its offset from UTC", metavar="TIME")
+_LIMIT = option("--limit", "at most this many (200)", Kind.INTEGER, metavar="N")
+_TOPICS = option("--topics", f"of {', '.join(w.TOPICS)} (all)", Kind.LIST, metavar="A,B")
+_NODES = option("--nodes", "figures of these nodes only", Kind.LIST, metavar="A,B")
+_INTERVAL = option("--interval-ms", "least time between two messages with rows (100)", Kind.INTEGER, metavar="MS")
+_EPOCH = option("--epoch", "epoch of the snapshot that is continued", metavar="EPOCH")
+_SINCE_REV = option("--since", "revision of the last message of that epoch", Kind.INTEGER, metavar="REV")
+_MODEL_QUERY = option("--model", "only this model's", metavar="NAME")
+
+STATUS: tuple[Action, ...] = (
+    Action(
+        id="cluster.status",
+        label="Status",
+        help="what runs, and what needs attention",
+        target=Target.CLUSTER,
+        permission=V,
+        method="GET",
+        path=f"{PREFIX}/status",
+        response=t.ClusterStatus,
+        verb=("status",),
+    ),
+)
+LOGS: tuple[Action, ...] = (
+    Action(
+        id="cluster.logs",
+        key="l",
+        label="Logs",
+        help="lines of a replica's engine, a node's agent or the server",
+        target=Target.REPLICA,
+        permission=OP,
+        method="GET",
+        path=f"{PREFIX}/logs/{{target}}",
+        query=(_TAIL, _FOLLOW),
+        verb=("logs",),
+        arguments=(
+            Argument(name="target", help="replica, node or `server`", metavar="REPLICA|NODE|server"),
+            _TAIL,
+            _FOLLOW,
+        ),
+    ),
+)
+AUDIT: tuple[Action, ...] = (
+    Action(
+        id="audit.list",
+        label="Audit",
+        help="who changed what, newest first",
+        target=Target.CLUSTER,
+        permission=OP,
+        method="GET",
+        path=f"{PREFIX}/audit",
+        query=(_SINCE_TIME, _LIMIT),
+        response=list[t.AuditEntry],
+        verb=("audit",),
+        arguments=(_SINCE, _LIMIT),
+    ),
+)
+WATCH: tuple[Action, ...] = (
+    Action(
+        id="cluster.watch",
+        label="Watch",
+        help="all that changes, as it changes: a snapshot, then deltas, as lines of JSON",
+        target=Target.CLUSTER,
+        permission=V,
+        method="GET",
+        path=f"{PREFIX}/watch",
+        query=(_TOPICS, _NODES, _INTERVAL, _EPOCH, _SINCE_REV),
+        response=w.Message,
+        stream=True,
+        verb=("watch",),
+        arguments=(_TOPICS, _NODES, _INTERVAL),
+    ),
+    Action(
+        id="cluster.history",
+        label="History",
+        help="requests, tokens and first tokens of the last quarter of an hour",
+        target=Target.CLUSTER,
+        permission=V,
+        method="GET",
+        path=f"{PREFIX}/history",
+        query=(_MODEL_QUERY,),
+        response=w.History,
+        verb=("history",),
+        arguments=(_MODEL_QUERY,),
+    ),
+)
