@@ -1,51 +1,17 @@
-"""What is compared: nothing in between, nginx, and our router as the server would start it."""
+"""What is compared: something that listens on a port and passes requests to the engine; how it is waited for."""
 
 import contextlib
 import http.client
-import os
-import secrets
-import shutil
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from llmgw.core.layout import ServerLayout
-from llmgw.core.secrets import CLUSTER_SECRET_BYTES, key_digest
 from tests.bench.feed import Feed
-from tests.bench.native import START_S, Missing, child
-from tests.bench.proc import children
-
-NGINX_CONF = """
-{user}
-worker_processes 1;
-daemon off;
-pid {directory}/nginx.pid;
-error_log {directory}/nginx.log warn;
-events {{ worker_connections 8192; }}
-http {{
-    access_log off;
-    client_body_temp_path {directory}/body;
-    proxy_temp_path {directory}/proxy;
-    fastcgi_temp_path {directory}/fastcgi;
-    uwsgi_temp_path {directory}/uwsgi;
-    scgi_temp_path {directory}/scgi;
-    keepalive_requests 10000000;
-    upstream engine {{ server 127.0.0.1:{engine}; keepalive 512; keepalive_requests 10000000; }}
-    server {{
-        listen 127.0.0.1:{port} backlog=4096;
-        location / {{
-            proxy_pass http://engine;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-            proxy_buffering off;
-        }}
-    }}
-}}
-"""
+from tests.bench.load import any_certificate
+from tests.bench.native import START_S, Missing
 
 
 @dataclass(kw_only=True)
@@ -54,66 +20,29 @@ class Gateway:
 
     name: str
     port: int
-    pids: tuple[int, ...] = ()
-    """Processes whose CPU is its cost."""
+    roots: tuple[int, ...] = ()
+    """Processes whose CPU and memory, with those of all below them, are its cost."""
     key: str = ""
     feed: Feed | None = None
-    notes: list[str] = field(default_factory=list)
+    tls: bool = False
+    does: str = ""
+    """For each request beside passing it on, in words."""
+    few: bool = False
+    """So slow that it is given few clients, so that a round of it ends within seconds."""
 
 
-def direct(stack: contextlib.ExitStack, directory: Path, engine_port: int) -> Gateway:
-    """The engine itself."""
-    return Gateway(name="direct", port=engine_port)
+ASK_S = 10.0
+"""For an answer to one request before anything is measured."""
+FEW_CLIENTS = 4
+"""What a slow gateway is given at most: at four requests a second these are a second's."""
+
+Maker = Callable[[contextlib.ExitStack, Path, int], Gateway]
+"""Starts a gateway, to be ended by the stack, with its files in a directory it makes, before an engine's port."""
 
 
-def nginx(stack: contextlib.ExitStack, directory: Path, engine_port: int) -> Gateway:
-    """nginx with one worker, no buffering and kept upstream connections; raises Missing."""
-    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
-    if program is None:
-        raise Missing("nginx is not installed (Debian, Ubuntu: apt install nginx-light)")
-    directory.mkdir()
-    port = free_port()
-    conf = directory / "nginx.conf"
-    user = "user root;" if os.geteuid() == 0 else ""
-    conf.write_text(NGINX_CONF.format(directory=directory, engine=engine_port, port=port, user=user))
-    argv = [program, "-p", str(directory), "-c", str(conf), "-e", str(directory / "nginx.log")]
-    process = stack.enter_context(child(argv))
-    wait_open(port, process, directory / "nginx.log")
-    until(lambda: len(children(process.pid)) == 1, "nginx's worker")
-    return Gateway(name="nginx", port=port, pids=(process.pid, *children(process.pid)))
-
-
-def router(stack: contextlib.ExitStack, directory: Path, engine_port: int) -> Gateway:
-    """Our router process, with a feed, a key to check and usage to report; raises Missing when it does not start."""
-    layout = ServerLayout(data=directory)
-    for made in (layout.data, layout.run, layout.secrets):
-        made.mkdir(mode=0o700)
-    secret = secrets.token_bytes(CLUSTER_SECRET_BYTES)
-    layout.cluster_secret.touch(mode=0o600)
-    layout.cluster_secret.write_bytes(secret)
-    key = "sk-" + secrets.token_urlsafe(32)
-    feed = Feed(engine_port=engine_port, digest=key_digest(secret, key.encode()))
-    stack.enter_context(feed.serving(layout.feed_socket))
-    listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(4096)
-    port = listener.getsockname()[1]
-    argv = [sys.executable, "-m", "llmgw.router.process"]
-    argv += ["--index", "0", "--data", str(directory), "--fd", str(listener.fileno()), "--drain-s", "1"]
-    log = directory / "router.log"
-    process = stack.enter_context(child(argv, stderr=log, pass_fds=(listener.fileno(),)))
-    # As long as this process had it open, connections could wait here for nobody.
-    listener.close()
-    until(lambda: answers(port, key), "the router", process, log)
-    return Gateway(name="llmgw router", port=port, pids=(process.pid,), key=key, feed=feed)
-
-
-GATEWAYS: dict[str, Callable[[contextlib.ExitStack, Path, int], Gateway]] = {
-    "direct": direct,
-    "nginx": nginx,
-    "router": router,
-}
+def clients_for(gateway: Gateway, clients: int) -> int:
+    """How many of a mode's clients a gateway is given."""
+    return min(clients, FEW_CLIENTS) if gateway.few else clients
 
 
 def free_port() -> int:
@@ -124,30 +53,45 @@ def free_port() -> int:
         return port
 
 
-def wait_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something listens on `port`; raises Missing."""
-
-    def connects() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    until(connects, f"port {port}", process, log)
-
-
-def answers(port: int, key: str) -> bool:
-    """Whether the router knows its model and the key."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+def connects(port: int) -> bool:
+    """Whether something listens on `port`."""
     try:
-        connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
-        response = connection.getresponse()
-        return response.status == 200 and b"bench" in response.read()
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def gets(port: int, path: str, key: str = "", *, holds: bytes = b"", tls: bool = False) -> bool:
+    """Whether a GET of the path is answered 200 with a body that holds the bytes."""
+    try:
+        with _asking(port, "GET", path, None, key, tls) as response:
+            return response.status == 200 and holds in response.read()
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
+
+
+def head_of_post(port: int, path: str, body: str, key: str, *, tls: bool = False) -> dict[str, str]:
+    """Headers of the answer to a POST, names in lower case; raises OSError or HTTPException when there is none."""
+    with _asking(port, "POST", path, body, key, tls) as response:
+        response.read()
+        return {name.lower(): value for name, value in response.getheaders()}
+
+
+@contextlib.contextmanager
+def _asking(
+    port: int, method: str, path: str, body: str | None, key: str, tls: bool
+) -> Iterator[http.client.HTTPResponse]:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    if tls:
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            "127.0.0.1", port, timeout=ASK_S, context=any_certificate()
+        )
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ASK_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers)
+        yield connection.getresponse()
 
 
 def until(
@@ -155,9 +99,11 @@ def until(
     what: str,
     process: subprocess.Popen[bytes] | None = None,
     log: Path | None = None,
+    *,
+    within_s: float = START_S,
 ) -> None:
-    """Wait for it; raises Missing with the end of the log when the process ends or START_S is over."""
-    deadline = time.monotonic() + START_S
+    """Wait for it; raises Missing with the end of the log when the process ends or the time is over."""
+    deadline = time.monotonic() + within_s
     while not condition():
         ended = process is not None and process.poll() is not None
         if ended or time.monotonic() > deadline:
@@ -167,14 +113,16 @@ def until(
 
 
 @contextlib.contextmanager
-def gateways(names: list[str], directory: Path, engine_port: int) -> Iterator[tuple[list[Gateway], dict[str, str]]]:
-    """Those of `names` that start, all in front of one engine, and a sentence for each that does not."""
+def gateways(
+    makers: Mapping[str, Maker], directory: Path, engine_port: int
+) -> Iterator[tuple[list[Gateway], dict[str, str]]]:
+    """Those that start, all in front of one engine, and a sentence for each that does not."""
     running, skipped = [], {}
     with contextlib.ExitStack() as stack:
-        for name in names:
+        for name, make in makers.items():
             with contextlib.ExitStack() as own:
                 try:
-                    running.append(GATEWAYS[name](own, directory / name, engine_port))
+                    running.append(make(own, directory / name, engine_port))
                 except Missing as error:
                     skipped[name] = str(error)
                 else:

@@ -10,6 +10,7 @@ import argparse
 import json
 import select
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ MAX_CLIENTS = 4096
 MAX_STREAMS = 1_000_000
 MAX_SECONDS = 600.0
 LAST_CHUNK = b"0\r\n\r\n"
+TOKEN = b'"content":" tok'
+"""In every token event and no other, also of a gateway that writes the engine's events anew."""
 PATH = "/v1/chat/completions"
 BODY = json.dumps(
     {"model": "bench", "messages": [{"role": "user", "content": "Count to sixty-four, please."}], "stream": True}
@@ -54,14 +57,23 @@ class LoadPlan:
     tokens: int
     """Token events a right stream has."""
     key: str = ""
+    tls: bool = False
+    """Whether the gateway is spoken to over TLS; whose certificate it shows is not looked at."""
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
 
 class _Client:
     """One connection with one stream at a time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=5)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock)
         self.sock.setblocking(False)
         self.began = self.first = 0.0
         self.received = bytearray()
@@ -82,7 +94,8 @@ class _Client:
 def run_load(plan: LoadPlan) -> LoadResult:
     """Run it; raises OSError when nothing listens."""
     request = request_bytes(plan.key)
-    clients = {c.sock.fileno(): c for c in (_Client(plan.port) for _ in range(min(plan.clients, plan.streams)))}
+    tls = any_certificate() if plan.tls else None
+    clients = {c.sock.fileno(): c for c in (_Client(plan.port, tls) for _ in range(min(plan.clients, plan.streams)))}
     result, firsts, totals = LoadResult(), [], []
     begun, start = len(clients), time.perf_counter()
     with select.epoll() as poll:
@@ -126,7 +139,7 @@ def check_stream(answer: bytes, tokens: int) -> str:
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200 "):
         return head.partition(b"\r\n")[0][:40].decode("latin-1")
-    got = body.count(b'"delta":{"content":" tok')
+    got = body.count(TOKEN)
     if got != tokens:
         return f"{got} tokens"
     if body.count(b"data: [DONE]\n\n") != 1:
@@ -142,11 +155,21 @@ def percentiles(values: list[float]) -> tuple[float, float]:
     return ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
+def any_certificate() -> ssl.SSLContext:
+    """TLS with whoever is there: the benchmark made the certificate itself, on loopback."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _read(client: _Client, tokens: int) -> str | None:
     """None: not whole yet; else what is wrong with the stream."""
     try:
         data = client.sock.recv(READ_BYTES)
-    except BlockingIOError:
+        while isinstance(client.sock, ssl.SSLSocket) and client.sock.pending():
+            data += client.sock.recv(READ_BYTES)
+    except (BlockingIOError, ssl.SSLWantReadError):
         return None
     except OSError as error:
         return type(error).__name__

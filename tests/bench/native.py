@@ -1,12 +1,17 @@
-"""The programs a benchmark needs beside Python: the C engine, compiled here, and `wrk`. A missing one is a sentence."""
+"""The programs a benchmark needs beside Python: C engine and C client, compiled here, and `wrk`.
+
+A missing one is a sentence.
+"""
 
 import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tests.bench.load import BODY, PATH, LoadPlan, run_load
 
@@ -43,18 +48,58 @@ class Burst:
     p99_ms: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """What the C client saw: streams, and the median and 99th percentile of first token and whole stream."""
+
+    right: int
+    wrong: int
+    why: str
+    """Of the first wrong stream; empty when none was."""
+    open_most: int
+    seconds: float
+    first_us: tuple[int, int]
+    total_us: tuple[int, int]
+
+
 def compile_engine(directory: Path) -> Path:
     """The C engine, built with the C compiler of the machine; raises Missing."""
+    return _compile(directory, "engine")
+
+
+def compile_client(directory: Path) -> Path:
+    """The C load client; raises Missing."""
+    return _compile(directory, "client")
+
+
+def _compile(directory: Path, name: str) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Missing("no C compiler here: install one (Debian, Ubuntu: apt install gcc libc6-dev)")
-    program = directory / "engine"
+    program = directory / name
     built = subprocess.run(
-        [compiler, "-O2", "-o", str(program), str(HERE / "engine.c")], capture_output=True, text=True, check=False
+        [compiler, "-O2", "-o", str(program), str(HERE / f"{name}.c")], capture_output=True, text=True, check=False
     )
     if built.returncode:
-        raise Missing(f"{compiler} could not build tests/bench/engine.c: {built.stderr.strip()[:400]}")
+        raise Missing(f"{compiler} could not build tests/bench/{name}.c: {built.stderr.strip()[:400]}")
     return program
+
+
+def client_argv(program: Path, plan: LoadPlan, *, spread_us: int) -> list[str]:
+    """The C client's command line for a plan, its clients begun `spread_us` apart."""
+    figures = (plan.port, plan.clients, plan.streams, round(plan.seconds * 1000), spread_us, plan.tokens)
+    return [str(program), *map(str, figures), plan.key]
+
+
+def timed(said: str) -> Timed:
+    """The C client's last line."""
+    return msgspec.json.decode(said.strip().splitlines()[-1], type=Timed)
+
+
+def time_load(program: Path, plan: LoadPlan, *, spread_us: int) -> Timed:
+    """Load by the C client; the token is that of the first event with text."""
+    argv = client_argv(program, plan, spread_us=spread_us)
+    return timed(subprocess.run(argv, capture_output=True, text=True, timeout=plan.seconds + 30, check=False).stdout)
 
 
 @contextlib.contextmanager
@@ -73,11 +118,14 @@ def child(
     stderr: Path | None = None,
     pass_fds: Sequence[int] = (),
     cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child process, ended by SIGTERM and then SIGKILL."""
     log = stderr.open("wb") if stderr is not None else None
     try:
-        process = subprocess.Popen(argv, stdout=stdout, stderr=log or subprocess.DEVNULL, pass_fds=pass_fds, cwd=cwd)
+        process = subprocess.Popen(
+            argv, stdout=stdout, stderr=log or subprocess.DEVNULL, pass_fds=pass_fds, cwd=cwd, env=env
+        )
         try:
             yield process
         finally:
@@ -110,7 +158,7 @@ def load(directory: Path, plan: LoadPlan) -> Burst:
     key = f'wrk.headers["Authorization"] = "Bearer {plan.key}"' if plan.key else ""
     script.write_text(_LUA % {"body": f"[==[{BODY}]==]", "key": key})
     seconds = max(1, round(plan.seconds))
-    argv = [wrk, "-t1", f"-c{plan.clients}", f"-d{seconds}s", "-s", str(script), f"http://127.0.0.1:{plan.port}{PATH}"]
+    argv = [wrk, "-t1", f"-c{plan.clients}", f"-d{seconds}s", "-s", str(script), f"{plan.origin}{PATH}"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 30, check=True).stdout
     figures = json.loads(next(line for line in said.splitlines() if line.startswith("JSON ")).removeprefix("JSON "))
     return Burst(

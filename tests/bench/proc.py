@@ -29,6 +29,43 @@ def cpu_ms(pids: Iterable[int]) -> float:
     return total * 1000 / _TICKS_PER_S
 
 
+def tree_cpu_ms(roots: Iterable[int]) -> float:
+    """User and system CPU of the processes and all below them so far, those that ended and were waited for included."""
+    total = 0
+    for pid in tree(roots):
+        try:
+            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, fields[11:15]))
+    return total * 1000 / _TICKS_PER_S
+
+
+def tree(roots: Iterable[int]) -> list[int]:
+    """The processes and all below them."""
+    waiting, found = list(roots), []
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.append(pid)
+            try:
+                waiting += children(pid)
+            except OSError:
+                continue
+    return found
+
+
+def descriptors(pids: Iterable[int]) -> int:
+    """Open descriptors of the processes together; one that is gone has none."""
+    total = 0
+    for pid in pids:
+        try:
+            total += len(os.listdir(PROC / str(pid) / "fd"))
+        except OSError:
+            continue
+    return total
+
+
 def machine_busy_ms() -> float:
     """CPU time that all processes of the machine used so far, in milliseconds."""
     user, nice, system, _, _, irq, softirq, *_ = map(int, (PROC / "stat").read_text().split("\n", 1)[0].split()[1:])

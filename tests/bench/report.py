@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmgw import __version__
+from tests.bench import venvs
 from tests.bench.demo import DemoFigures
 from tests.bench.proc import Memory
 
 MIB = 1024 * 1024
+FULL_CORE = 0.9
+"""A thread that has this much of a core has all of it, given the scheduler and the ticks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,8 @@ class Sample:
     """One gateway in one round."""
 
     gateway: str
+    clients: int
+    """Fewer than the mode's for a gateway that is much slower."""
     requests: int
     errors: int
     cpu_ms: float
@@ -30,6 +35,11 @@ class Sample:
     per_s: float
     p50_ms: float
     p99_ms: float
+    cores: float
+    """That the gateway kept busy."""
+    engine_cores: float
+    load_cores: float
+    """That the load generator kept busy, with the benchmark's own share (our router's feed among it)."""
     strangers: float
     """Cores that processes outside the benchmark kept busy meanwhile: with more than a tenth, measure again."""
 
@@ -48,6 +58,8 @@ class ModeFigures:
     """Of each gateway, after its load."""
     checked: dict[str, str] = field(default_factory=dict)
     """What the stream check found, by gateway."""
+    does: dict[str, str] = field(default_factory=dict)
+    """What each gateway does for a request beside passing it on."""
 
     def median(self, gateway: str, value: Callable[[Sample], float]) -> float | None:
         """Median over the rounds; none without samples."""
@@ -67,6 +79,18 @@ class Figures:
     """`tests.bench.watch.WatchFigures`, when the live feed was measured."""
     console: object = None
     """`tests.bench.console.ConsoleFigures`, when the console was measured."""
+    others: dict[str, object] = field(default_factory=dict)
+    """Figures of the parts that have a shape of their own, by part."""
+    texts: list[str] = field(default_factory=list)
+    """The same for people."""
+    wrong: list[str] = field(default_factory=list)
+    """What came wrong in them."""
+
+    def add(self, part: str, measured: object, shown: str, wrong: Sequence[str]) -> None:
+        """Take in one such part."""
+        self.others[part] = measured
+        self.texts.append(shown)
+        self.wrong += [f"{part}: {what}" for what in wrong]
 
 
 def machine(argv: Sequence[str]) -> dict[str, str]:
@@ -83,6 +107,8 @@ def machine(argv: Sequence[str]) -> dict[str, str]:
         "nginx": _version("nginx", "-v"),
         "wrk": _version("wrk", "-v"),
         "cc": _version("cc", "--version"),
+        "vllm-r.": venvs.version("vllm-router"),
+        "litellm": venvs.version("litellm"),
     }
 
 
@@ -90,8 +116,10 @@ def text(figures: Figures) -> str:
     """The whole report."""
     parts = ["\n".join(f"{name:8} {value}" for name, value in figures.machine.items())]
     parts += [mode_text(mode) for mode in figures.modes]
+    parts += figures.texts
     parts += [demo_text(demo) for demo in figures.demos]
     parts += [f"skipped: {what}: {why}" for what, why in figures.skipped.items()]
+    parts += [f"WRONG: {what}" for what in figures.wrong]
     return "\n\n".join(parts) + "\n"
 
 
@@ -101,9 +129,10 @@ def mode_text(mode: ModeFigures) -> str:
     rows = [_mode_row(mode, name) for name in names]
     gap = f"a token every {mode.gap_us / 1000:g} ms"
     title = f"{mode.mode}: {gap}, {mode.clients} clients, {mode.tokens}-token streams; medians (lowest–highest)"
-    head = ["", "rounds", "CPU ms/request", "vs nginx", "requests/s", "vs direct", "p50 ms", "p99 ms", "engine CPU"]
-    head += ["others' cores", "errors", "PSS MiB", "checked"]
-    notes = [f"skipped: {name}: {why}" for name, why in mode.skipped.items()]
+    head = ["", "rounds", "clients", "CPU ms/request", "vs nginx", "requests/s", "vs direct", "p50 ms", "p99 ms"]
+    head += ["its cores", "engine's", "load's", "others'", "ceiling", "errors", "PSS MiB", "checked"]
+    notes = [f"{name}, for each request: {does}" for name, does in mode.does.items() if does]
+    notes += [f"skipped: {name}: {why}" for name, why in mode.skipped.items()]
     return "\n".join([title, table([head, *rows]), *notes])
 
 
@@ -111,22 +140,45 @@ def _mode_row(mode: ModeFigures, name: str) -> list[str]:
     samples = [sample for sample in mode.samples if sample.gateway == name]
     cpu, base = mode.median(name, lambda s: s.cpu_ms), mode.median("nginx", lambda s: s.cpu_ms)
     rate, top = mode.median(name, lambda s: s.per_s), mode.median("direct", lambda s: s.per_s)
-    held = mode.memory.get(name)
+    held, fewer = mode.memory.get(name), any(s.clients < mode.clients for s in samples)
     return [
         name,
         str(len(samples)),
+        str(max(s.clients for s in samples)),
         spread([s.cpu_ms for s in samples], 3) if cpu else "–",
         f"{cpu / base:.2f}×" if cpu and base else "–",
         spread([s.per_s for s in samples], 0),
-        f"{rate / top:.2f}×" if rate and top else "–",
+        f"{rate / top:.2f}×" if rate and top and not fewer else "–",
         spread([s.p50_ms for s in samples], 1),
         spread([s.p99_ms for s in samples], 1),
-        spread([s.engine_cpu_ms for s in samples], 3),
-        spread([s.strangers for s in samples], 2),
+        *(f"{statistics.median(cores):.2f}" for cores in _shares(samples)),
+        ceiling(samples),
         str(sum(s.errors for s in samples)),
         f"{held.pss / MIB:.0f}" if held else "–",
         mode.checked.get(name, "–"),
     ]
+
+
+def _shares(samples: Sequence[Sample]) -> list[list[float]]:
+    """Cores of the gateway, the engine, the load and all others, each over the rounds."""
+    return [
+        [s.cores for s in samples],
+        [s.engine_cores for s in samples],
+        [s.load_cores for s in samples],
+        [s.strangers for s in samples],
+    ]
+
+
+def ceiling(samples: Sequence[Sample]) -> str:
+    """What kept requests/s from being higher: what had its core full, else the machine, else the tokens' own pace.
+
+    Engine and load have one thread each, and of the gateways only vllm-router has more.
+    """
+    own, engine, load, others = (statistics.median(cores) for cores in _shares(samples))
+    full = [what for what, cores in (("gateway", own), ("engine", engine), ("load", load)) if cores >= FULL_CORE]
+    if full:
+        return "+".join(full)
+    return "machine" if own + engine + load + others >= FULL_CORE * len(os.sched_getaffinity(0)) else "pace"
 
 
 def demo_text(demo: DemoFigures) -> str:

@@ -100,7 +100,7 @@ def test_figures_are_laid_out() -> None:
 def test_a_terminal_is_read_and_typed_into() -> None:
     with on_terminal([sys.executable, "-c", "print(input()[::-1]); input()"], columns=40, rows=5) as terminal:
         after = terminal.press("abc\n")
-        assert terminal.wait_for(b"cba", after=after, within_s=10) >= terminal.began
+        assert terminal.wait_for(b"cba\r\n", after=after, within_s=10) >= terminal.began
         assert terminal.total >= len("abc\r\ncba\r\n")
         with pytest.raises(Silent):
             terminal.wait_for(b"cba", after=terminal.total, within_s=0.1)
