@@ -213,9 +213,9 @@ class Console(App[Ending]):
         state = self.store.state
         return Seen(state=state, history=self.store.history, now=state.now(self.clock()))
 
-    def go(self, place: Place) -> None:
-        """Show another place."""
-        self.main.run_worker(self.main.travel(self.main.trail.go(place)), exclusive=True, group="travel")
+    def go(self, place: Place, *, filter_: str = "") -> None:
+        """Show another place, filtered."""
+        self.main.travel(self.main.trail.go(place), filter_=filter_)
 
     def back(self) -> None:
         """Show the place before."""
@@ -226,7 +226,12 @@ class Console(App[Ending]):
         self.main.refresh_frame()
 
     def toast(self, sentence: str, *, error: bool = False) -> None:
-        """Say a sentence at the edge of the screen."""
+        """Say a sentence at the edge of the screen, in place of the one before about the same thing."""
+        about = _about(plain(sentence, 600))
+        before = [note for note in self._notifications if note.severity != "error"]
+        for note in before:
+            if _about(note.message) == about:
+                self._unnotify(note, refresh=False)
         timeout = TOAST_ERROR_S if error else TOAST_S
         self.notify(plain(sentence, 600), severity="error" if error else "information", timeout=timeout, markup=False)
 
@@ -288,3 +293,8 @@ class Console(App[Ending]):
         lines = [[("The demo goes on without the console: its models keep answering.", "")]]
         choices = [("stay", "Stay"), ("leave", "Leave it running"), ("stop", "Stop the demo")]
         self.push_screen(Question("Quit", lines, choices), answered)
+
+
+def _about(sentence: str) -> str:
+    """What a sentence is about: the name it begins with."""
+    return sentence.partition(" ")[0].rstrip(":;,")

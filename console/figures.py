@@ -26,13 +26,19 @@ def size(count: float | None) -> str:
 
 
 def pair(used: float | None, total: float | None) -> str:
-    """`61/188 GB`, both in the unit of the total."""
+    """`61/188 GB`, both in the unit of the total; a little of it has two decimals, the least is `<0.01`."""
     if not total or used is None:
         return signs().dash
     for unit, name in _SIZES:
         if total >= unit:
-            return f"{used / unit:.3g}/{total / unit:.3g} {name}"
+            return f"{_part(used / unit)}/{total / unit:.3g} {name}"
     return f"{used:.0f}/{total:.0f} B"
+
+
+def _part(value: float) -> str:
+    if 0 < value < 0.1:
+        return "<0.01" if value < 0.01 else f"{value:.2f}"
+    return f"{value:.3g}"
 
 
 def count(value: float | None) -> str:
@@ -45,9 +51,26 @@ def count(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def money(micros: int | None) -> str:
+    """`12.40`, `0.0042`, `12.4k`: two decimals, more where they say nothing, fewer of thousands."""
+    if micros is None:
+        return signs().dash
+    units = micros / 1_000_000
+    if abs(units) >= 10_000:
+        return count(units)
+    if micros and abs(units) < 0.1:
+        return f"{units:.6f}".rstrip("0").ljust(4, "0") if abs(units) < 0.0001 else f"{units:.4f}"
+    return f"{units:,.2f}"
+
+
 def percent(value: float | None) -> str:
     """`61%`."""
     return signs().dash if value is None or not math.isfinite(value) else f"{value:.0f}%"
+
+
+def rate(share: float) -> str:
+    """A share in percent of which little matters: `0.02%`, `3.3%`, `100%`."""
+    return f"{share:.2g}%" if share < 10 else f"{share:.0f}%"
 
 
 def millis(value: float | None) -> str:

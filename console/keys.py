@@ -10,6 +10,7 @@ from console.actions.handlers import HANDLERS, Handler, allowed, possible
 from console.commands import Command
 from console.places import Place, Subject
 from console.screens.registry import tabs_for
+from console.state.cluster import ClusterState
 from llmgw.api.actions import Danger, Target
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ def _one_a_key(found: list[Command]) -> list[Command]:
 
 def _frame(console: "Console") -> list[Command]:
     main = console.main
+    here = main.trail.here.view
 
     def command(id_: str, label: str, key: str, run: str, footer: int = 0, help_: str = "") -> Command:
         method = getattr(main, run)
         return Command(id=id_, label=label, key=key, help=help_, group=EVERYWHERE, run=method, footer=footer)
 
-    return [
+    listed = [
         command("filter", "filter", "/", "open_filter", 70, "words, !not, state:failed; kept until esc"),
         command("line", "command", ":", "open_line", 30, "a view, an action or a name; tab completes"),
         command("yaml", "YAML", "y", "open_yaml", 15, "what the cursor is on, as YAML"),
@@ -61,6 +63,7 @@ def _frame(console: "Console") -> list[Command]:
         ),
         command("quit", "quit", "q", "quit"),
     ]
+    return [each for each in listed if each.id != here]
 
 
 def _tabs(console: "Console") -> list[Command]:
@@ -79,12 +82,17 @@ def _tabs(console: "Console") -> list[Command]:
 def _actions(console: "Console") -> list[Command]:
     state = console.store.state
     subjects = console.main.subjects()
-    here = console.main.trail.here.view
+    here = console.main.trail.here
     return [
-        _command(console, handler, _of(handler, subjects), here)
+        _command(console, handler, _of(handler, subjects), here.view)
         for handler in possible(HANDLERS, state, subjects)
-        if allowed(handler, role=state.role, read_only=console.read_only)
+        if allowed(handler, role=state.role, read_only=console.read_only) and _leads(handler, state, subjects) != here
     ]
+
+
+def _leads(handler: Handler, state: ClusterState, subjects: tuple[Subject, ...]) -> Place | None:
+    """The place a handler goes to: where one is already is no way to go."""
+    return handler.opens(state, subjects[0]) if handler.opens is not None and subjects else None
 
 
 def _of(handler: Handler, subjects: tuple[Subject, ...]) -> tuple[Subject, ...]:

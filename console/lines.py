@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from console.actions.handlers import HANDLERS, Handler
 from console.screens.registry import TABS, VIEWS
 from console.state.cluster import ClusterState
+from console.state.scopes import KINDS, find, names_of
 from llmgw.api.actions import Target
 
 OWN: dict[str, str] = {
     "ctx": "clusters one has a name for; `:ctx NAME` goes there, `:ctx add NAME SERVER` remembers one",
     "try": "ask a model something",
+    "teams": "teams among the keys; `:teams NAME` opens one",
+    "tenants": "tenants among the keys; `:tenants NAME` opens one",
     "theme": "dark, light or 16",
     "help": "keys of this view",
     "readonly": "what changes something is absent, or not",
@@ -21,6 +24,8 @@ OWN: dict[str, str] = {
     "q": "leave",
 }
 """The console's own words."""
+SCHEMES = ("hf:", "https://", "file:/", "pypi:", "sim:")
+"""How a source begins."""
 TOPIC_OF = {Target.MODEL: "models", Target.REPLICA: "replicas", Target.NODE: "nodes", Target.KEY: "keys"}
 
 
@@ -95,12 +100,35 @@ def _names(before: str, state: ClusterState, contexts: Iterable[str]) -> list[st
         return sorted(contexts)
     if before == "try":
         return sorted(state.models)
+    if before in ("teams", "tenants"):
+        return names_of(state, Target(before.removesuffix("s")))
     if before == "theme":
         return ["dark", "light", "16"]
     parsed = parse_line(before)
     if parsed.view in ("models", "replicas", "nodes"):
         return sorted(state.rows(parsed.view))
     if parsed.handler is not None and not parsed.rest:
-        topics = [TOPIC_OF[target] for target in parsed.handler.about if target in TOPIC_OF]
-        return sorted(name for topic in topics for name in state.rows(topic))
+        if parsed.handler.action_id in ("model.serve", "weights.fetch"):
+            return [*SCHEMES, *_sources(state)]
+        return sorted({name for target in parsed.handler.about for name in subjects_named(state, target)})
     return []
+
+
+def subjects_named(state: ClusterState, target: Target) -> list[str]:
+    """What subjects of a target are called on the line."""
+    if target in KINDS or target is Target.KEY:
+        return names_of(state, target)
+    return list(state.rows(TOPIC_OF[target])) if target in TOPIC_OF else []
+
+
+def named(state: ClusterState, target: Target, word: str) -> str | None:
+    """Key of the subject that `word` names, if there is one."""
+    if target in KINDS or target is Target.KEY:
+        return find(state, target, word)
+    return word if target in TOPIC_OF and word in state.rows(TOPIC_OF[target]) else None
+
+
+def _sources(state: ClusterState) -> list[str]:
+    """Sets of the mirror, and what models are served from; what cannot be typed as one word is none."""
+    known = {*state.weights, *(model.source for model in state.models.values())}
+    return sorted(source for source in known if source.isprintable() and " " not in source)

@@ -1,11 +1,12 @@
 """Doing what was asked: a page opens, a form asks, a call runs in a worker; what is dangerous is asked about first."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from console.actions.handlers import HANDLERS, Handler, allowed, possible
 from console.figures import plural
-from console.lines import TOPIC_OF, parse_line
+from console.lines import TOPIC_OF, named, parse_line
 from console.places import Place, Subject
 from console.screens.dialog import Question, TypedQuestion
 from console.screens.registry import open_to, view_named
@@ -15,6 +16,7 @@ from llmgw.api.problems import ClientError, Usage
 
 if TYPE_CHECKING:
     from console.app import Console
+    from llmgw.api.client import AdminClient
 
 MAX_NAMES = 6
 """Names a question lists; the others are counted."""
@@ -26,7 +28,8 @@ def perform(console: "Console", handler: Handler, subjects: tuple[Subject, ...],
     if not allowed(handler, role=console.store.state.role, read_only=console.read_only):
         console.toast(_refusal(console, handler), error=True)
     elif handler.opens is not None:
-        place = handler.opens(console.store.state, subjects[0]) if subjects else None
+        about = subjects[0] if subjects else Subject(target=Target.CLUSTER, key=" ".join(arguments))
+        place = handler.opens(console.store.state, about)
         if place is not None:
             console.go(place)
     elif handler.form:
@@ -59,9 +62,21 @@ def _ask(console: "Console", handler: Handler, subjects: tuple[Subject, ...]) ->
     if handler.action.danger is Danger.DESTROYS and handler.typed:
         word = keys[0] if len(keys) == 1 else str(len(keys))
         console.push_screen(TypedQuestion(label, lines, word), answered)
-    else:
-        choices = [("no", "Cancel"), ("yes", label)]
-        console.push_screen(Question(label, lines, choices, danger=True), answered)
+        return
+    question = Question(label, lines, [("no", "Cancel"), ("yes", label)], danger=True)
+    console.push_screen(question, answered)
+    if handler.look is not None:
+        console.run_worker(_look(console, handler.look, keys, question), group="look", exclusive=True)
+
+
+async def _look(
+    console: "Console", look: "Callable[[AdminClient, tuple[str, ...]], str]", keys: tuple[str, ...], question: Question
+) -> None:
+    """The figures that have to be asked for: they come when they come, and a question that is answered needs none."""
+    try:
+        question.add_line([(await console.admin.call(lambda api: look(api, keys)), "")])
+    except ClientError as error:
+        question.add_line([(error.message, "warn")])
 
 
 def _named(keys: tuple[str, ...]) -> list[Line]:
@@ -115,19 +130,12 @@ def _open_view(console: "Console", view: str, rest: tuple[str, ...]) -> None:
         console.toast(f"{spec.title}: not for the role {console.store.state.role}", error=True)
         return
     targets = {topic: target for target, topic in TOPIC_OF.items()}
-    if len(rest) == 1 and view in targets and rest[0] in console.store.state.rows(view):
+    key = named(console.store.state, targets[view], rest[0]) if len(rest) == 1 and view in targets else None
+    if key is not None:
         page = view.removesuffix("s")
-        console.go(Place(view=page, subject=Subject(target=targets[view], key=rest[0])))
+        console.go(Place(view=page, subject=Subject(target=targets[view], key=key)))
         return
-    console.run_worker(_open_filtered(console, view, " ".join(rest)), group="travel", exclusive=True)
-
-
-async def _open_filtered(console: "Console", view: str, text: str) -> None:
-    main = console.main
-    await main.travel(main.trail.go(Place(view=view)))
-    if text and main.view is not None:
-        main.view.set_filter(text)
-        main.refresh_frame()
+    console.main.travel(console.main.trail.go(Place(view=view)), filter_=" ".join(rest))
 
 
 def _run_handler(console: "Console", handler: Handler, rest: tuple[str, ...]) -> None:
@@ -138,8 +146,9 @@ def _run_handler(console: "Console", handler: Handler, rest: tuple[str, ...]) ->
         return
     for known in same:
         for target in known.about:
-            if rest and target in TOPIC_OF and rest[0] in state.rows(TOPIC_OF[target]):
-                _perform_possible(console, known, (Subject(target=target, key=rest[0]),), rest[1:])
+            key = named(state, target, rest[0]) if rest else None
+            if key is not None:
+                _perform_possible(console, known, (Subject(target=target, key=key),), rest[1:])
                 return
     if rest:
         what = " or ".join(target.value for known in same for target in known.about)
@@ -177,6 +186,8 @@ def _run_own(console: "Console", word: str, rest: tuple[str, ...]) -> None:
         _run_ctx(console, rest)
     elif word == "try":
         _run_try(console, rest)
+    elif word in ("teams", "tenants"):
+        _run_scopes(console, Target(word.removesuffix("s")), rest)
 
 
 def _run_ctx(console: "Console", rest: tuple[str, ...]) -> None:
@@ -197,6 +208,14 @@ def _run_ctx(console: "Console", rest: tuple[str, ...]) -> None:
             )
     except Usage as error:
         console.toast(error.message, error=True)
+
+
+def _run_scopes(console: "Console", target: Target, rest: tuple[str, ...]) -> None:
+    key = named(console.store.state, target, rest[0]) if len(rest) == 1 else None
+    if key is not None:
+        console.go(Place(view=target.value, subject=Subject(target=target, key=key)))
+    else:
+        console.go(Place(view="keys"), filter_=" ".join((f"kind:{target.value}", *rest)))
 
 
 def _run_try(console: "Console", rest: tuple[str, ...]) -> None:

@@ -23,6 +23,8 @@ class Place:
     view: str
     """Name in the registry of views."""
     subject: Subject | None = None
+    row: str = field(default="", compare=False)
+    """Row of its table on which the cursor begins; the place is the same whichever it is."""
 
     @property
     def key(self) -> str:

@@ -1,11 +1,18 @@
 """What a dangerous action will do, in figures, from the state as it is when one is asked."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from console.figures import plural, size
+from console.figures import money, plural, size
 from console.state.cluster import ClusterState
+from console.state.scopes import scope
 from llmgw.api.watch import ReplicaRow
 from llmgw.core.cluster import LIVE_STATES
+from llmgw.core.limits import ScopeKind
+
+if TYPE_CHECKING:
+    from llmgw.api.client import AdminClient
 
 MAX_NAMES = 6
 """Names a sentence lists; the others are counted."""
@@ -51,7 +58,10 @@ def removes_weights(state: ClusterState, sources: tuple[str, ...]) -> str:
 def restarts_models(state: ClusterState, models: tuple[str, ...]) -> str:
     """What restarts with these models."""
     replicas = [replica for model in models for replica in state.replicas_of(model) if replica.state in _LIVE]
-    return f"Restarts {plural(len(replicas), 'replica')} one by one; {_requests(replicas)}."
+    if not replicas:
+        return "No replica runs that could restart."
+    one_by_one = " one by one" if len(replicas) > 1 else ""
+    return f"Restarts {plural(len(replicas), 'replica')}{one_by_one}; {_requests(replicas)}."
 
 
 def restarts_replicas(state: ClusterState, ids: tuple[str, ...]) -> str:
@@ -65,8 +75,37 @@ def revokes_keys(state: ClusterState, ids: tuple[str, ...]) -> str:
     keys = [state.keys[id_] for id_ in ids if id_ in state.keys]
     names = ", ".join(dict.fromkeys(key.name for key in keys[:MAX_NAMES]))
     names += f" and {len(keys) - MAX_NAMES:,} more" if len(keys) > MAX_NAMES else ""
-    asked = sum(key.requests for key in keys)
-    return f"{names}: refused from now on, for good, after {plural(asked, 'request')}. Whoever uses it gets a 401."
+    asked, spent = sum(key.requests for key in keys), sum(key.spent_month_micros for key in keys)
+    so_far = f"{plural(asked, 'request')} and {money(spent)} spent this month"
+    return f"{names}: refused from now on, for good, after {so_far}. Whoever uses it gets a 401."
+
+
+def used_lately(api: "AdminClient", ids: tuple[str, ...]) -> str:
+    """How much these keys are used: what was asked with them since yesterday began."""
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    rows = [row for row in api.usage("key", since=yesterday) if row.key_id in ids]
+    if not rows:
+        return "Nothing was asked with it since yesterday."
+    asked, failed = sum(row.requests for row in rows), sum(row.failed for row in rows)
+    errors = f", {failed:,} of them failed" if failed else ""
+    return f"Since yesterday: {plural(asked, 'request')}{errors}, {money(sum(row.cost_micros for row in rows))} spent."
+
+
+def removes_teams(state: ClusterState, names: tuple[str, ...]) -> str:
+    """What is gone with teams that no living key belongs to."""
+    return f"Removes {plural(len(names), 'team')}, {_unused(state, ScopeKind.TEAM, names)}"
+
+
+def removes_tenants(state: ClusterState, names: tuple[str, ...]) -> str:
+    """What is gone with tenants that no team belongs to."""
+    return f"Removes {plural(len(names), 'tenant')}, {_unused(state, ScopeKind.TENANT, names)}"
+
+
+def _unused(state: ClusterState, kind: ScopeKind, names: tuple[str, ...]) -> str:
+    rows = [row for name in names if (row := scope(state, kind, name)) is not None]
+    spent = money(sum(row.cost_micros for row in rows))
+    what = "no key is in" if kind is ScopeKind.TEAM else "no team is under"
+    return f"which {what} any more. Their usage keeps its name: {spent} spent in all."
 
 
 def _ends(replicas: Iterable[ReplicaRow]) -> str:

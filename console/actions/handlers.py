@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from console.actions import consequences
 from console.places import Place, Subject
 from console.state.cluster import ClusterState
+from console.state.scopes import KINDS, scope
 from llmgw.api.actions import Action, Permission, Target, action
+from llmgw.core.limits import ScopeKind
 
 if TYPE_CHECKING:
     from llmgw.api.client import AdminClient
@@ -49,6 +51,8 @@ class Handler:
     """`module:Class` of a screen taking (subjects, arguments)."""
     warn: Callable[[ClusterState, Keys], str] | None = None
     """What a dangerous one will do, in figures."""
+    look: "Callable[[AdminClient, Keys], str] | None" = None
+    """More of that, asked for in a thread while the question stands there."""
     typed: bool = True
     """Whether what cannot be undone is asked for by its name, and not by a choice."""
     footer: int = 0
@@ -94,6 +98,20 @@ def _running(state: ClusterState, subject: Subject) -> bool:
     return model is not None and not model.spec.stopped and not model.declared
 
 
+def _runs_here(state: ClusterState, subject: Subject) -> bool:
+    """Whether it has replicas at all: a model that is served outside the cluster has none."""
+    model = state.models.get(subject.key)
+    return model is not None and not model.spec.external
+
+
+def _scalable(state: ClusterState, subject: Subject) -> bool:
+    return _runs_here(state, subject) and _editable(state, subject)
+
+
+def _restartable(state: ClusterState, subject: Subject) -> bool:
+    return _runs_here(state, subject) and _running(state, subject)
+
+
 def _editable(state: ClusterState, subject: Subject) -> bool:
     model = state.models.get(subject.key)
     return model is not None and not model.declared
@@ -111,6 +129,18 @@ def _open_node(state: ClusterState, subject: Subject) -> bool:
 def _good_key(state: ClusterState, subject: Subject) -> bool:
     key = state.keys.get(subject.key)
     return key is not None and key.revoked is None
+
+
+def _known_scope(state: ClusterState, subject: Subject) -> bool:
+    return scope(state, KINDS[subject.target], subject.key) is not None
+
+
+def _nothing_beneath(state: ClusterState, subject: Subject) -> bool:
+    """A team without living keys, a tenant without teams: nothing else is removed."""
+    row = scope(state, KINDS[subject.target], subject.key)
+    if row is None or subject.target == Target.TEAM:
+        return row is not None and not row.keys
+    return all(other.tenant != row.name for other in state.scopes.values())
 
 
 def _failed_weights(state: ClusterState, subject: Subject) -> bool:
@@ -157,6 +187,14 @@ def _has_log(state: ClusterState, subject: Subject) -> bool:
     return _log(state, subject) is not None
 
 
+def _usage(_: ClusterState, subject: Subject) -> Place:
+    """`:usage team` begins with teams."""
+    asked = subject.key if subject.target == Target.CLUSTER else ""
+    return Place(view="usage", subject=subject if asked else None)
+
+
+_KEY_VIEWS = ("keys", "key", "team", "tenant")
+
 HANDLERS: tuple[Handler, ...] = (
     Handler(
         action_id="model.explain",
@@ -184,7 +222,7 @@ HANDLERS: tuple[Handler, ...] = (
         footer=57,
     ),
     Handler(action_id="model.start", when=_stopped, do=lambda api, key: api.start(key).message, footer=50),
-    Handler(action_id="model.scale", when=_editable, form="console.screens.scale:ScaleForm", footer=48),
+    Handler(action_id="model.scale", when=_scalable, form="console.screens.scale:ScaleForm", footer=48),
     Handler(
         action_id="replica.restart",
         targets=(Target.REPLICA,),
@@ -196,7 +234,7 @@ HANDLERS: tuple[Handler, ...] = (
         action_id="replica.restart",
         variant="model",
         targets=(Target.MODEL,),
-        when=_running,
+        when=_restartable,
         do=lambda api, key: api.restart(key).message,
         warn=consequences.restarts_models,
         footer=46,
@@ -228,15 +266,62 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(
         action_id="key.create",
         targets=(Target.CLUSTER,),
-        views=("keys",),
+        views=_KEY_VIEWS,
         form="console.screens.key_form:KeyForm",
         footer=50,
+    ),
+    Handler(
+        action_id="team.create",
+        bound="N",
+        targets=(Target.CLUSTER,),
+        views=_KEY_VIEWS,
+        form="console.screens.scope_form:TeamForm",
+        footer=40,
+    ),
+    Handler(
+        action_id="tenant.create",
+        bound="T",
+        targets=(Target.CLUSTER,),
+        views=_KEY_VIEWS,
+        form="console.screens.scope_form:TenantForm",
+        footer=39,
+    ),
+    Handler(
+        action_id="usage.list",
+        bound="u",
+        targets=(Target.CLUSTER,),
+        views=_KEY_VIEWS,
+        opens=_usage,
+        footer=45,
+    ),
+    Handler(action_id="key.limits", when=_good_key, form="console.screens.quota_forms:LimitsForm", footer=56),
+    Handler(action_id="key.budget", when=_good_key, form="console.screens.quota_forms:BudgetForm", footer=55),
+    Handler(action_id="key.move", when=_good_key, form="console.screens.quota_forms:MoveForm", footer=47),
+    Handler(action_id="team.limits", when=_known_scope, form="console.screens.quota_forms:LimitsForm", footer=56),
+    Handler(action_id="team.budget", when=_known_scope, form="console.screens.quota_forms:BudgetForm", footer=55),
+    Handler(action_id="team.move", when=_known_scope, form="console.screens.quota_forms:MoveForm", footer=47),
+    Handler(
+        action_id="team.remove",
+        when=_nothing_beneath,
+        do=lambda api, key: api.remove_scope(ScopeKind.TEAM, key).message,
+        warn=consequences.removes_teams,
+        footer=46,
+    ),
+    Handler(action_id="tenant.limits", when=_known_scope, form="console.screens.quota_forms:LimitsForm", footer=56),
+    Handler(action_id="tenant.budget", when=_known_scope, form="console.screens.quota_forms:BudgetForm", footer=55),
+    Handler(
+        action_id="tenant.remove",
+        when=_nothing_beneath,
+        do=lambda api, key: api.remove_scope(ScopeKind.TENANT, key).message,
+        warn=consequences.removes_tenants,
+        footer=46,
     ),
     Handler(
         action_id="key.revoke",
         when=_good_key,
         do=lambda api, key: api.revoke_key(key).message,
         warn=consequences.revokes_keys,
+        look=consequences.used_lately,
         typed=False,
         footer=46,
     ),

@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from llmgw.api.client import AdminClient
 from llmgw.api.problems import ClientError
 from llmgw.api.targets import ServerTarget
 from llmgw.api.types import KeyCreate
+
+if TYPE_CHECKING:
+    from llmgw.api.client import AdminClient
 
 DEMO_KEY = "demo.key"
 """Beside the demo's admin.sock."""
@@ -60,7 +63,7 @@ def demo_key(target: ServerTarget) -> str:
     return words[0].decode() if len(words) == 1 and words[0].isascii() else ""
 
 
-def make_temporary(api: AdminClient, url: str, model: str) -> Access:
+def make_temporary(api: "AdminClient", url: str, model: str) -> Access:
     """A key for this one model; raises ClientError. Revoke it with `revoke_soon`."""
     made = api.create_key(KeyCreate(name=f"console-try-{model}"[:60], models=(model,)))
     return Access(url=url, key=made.key, note="temporary key", id=made.id)
@@ -68,6 +71,8 @@ def make_temporary(api: AdminClient, url: str, model: str) -> Access:
 
 def revoke_soon(target: ServerTarget, access: Access, failed: Callable[[str], None]) -> threading.Thread:
     """Revoke a temporary key in a thread that outlasts the screen; `failed` is called there with a sentence."""
+    # The standard library's HTTP client takes 20 ms to import: the first paint must not wait for it.
+    from llmgw.api.client import AdminClient
 
     def revoke() -> None:
         try:

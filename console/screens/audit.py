@@ -104,7 +104,7 @@ class Audit(TableView[AuditRow]):
             (f"the newest {KEPT}; `ctl audit` has all" if full else "", "$tone-dim"),
         ]
 
-    def open_subject(self, subject: Subject) -> None:
+    def open_subject(self, subject: Subject, *, row: str = "") -> None:
         """Before and after."""
         self.desk.go(Place(view="change", subject=subject))
 

@@ -97,11 +97,17 @@ class Question(Dialog[str]):
         self._lines = list(lines)
         self._choices = list(choices)
         self._danger = danger
+        self._text = TextBlock(self._lines, wrapped=True)
         self.set_class(danger, "-danger")
+
+    def add_line(self, line: Line) -> None:
+        """One more line, which took a while."""
+        self._lines = [*self._lines, line]
+        self._text.set_lines(self._lines)
 
     def compose(self) -> ComposeResult:
         with self.boxed():
-            yield TextBlock(self._lines, wrapped=True)
+            yield self._text
             with Horizontal(classes="buttons"):
                 for place, (name, label) in enumerate(self._choices):
                     yield Choice(name, label, danger=self._danger and place > 0)

@@ -1,6 +1,7 @@
 """Why a model is where it is, or why it is not: node by node, card by card, with the bytes that are missing."""
 
 import asyncio
+from itertools import groupby
 from typing import ClassVar
 
 from console.commands import Command
@@ -8,14 +9,17 @@ from console.figures import size
 from console.screens.text_page import TextPage
 from console.signs import signs
 from console.state.diff import Diff
-from console.text import fit, plain
+from console.text import fit, plain, width
 from console.widgets.columns import Seen
 from console.widgets.lines import Line
 from llmgw.api.problems import ClientError
 from llmgw.api.types import Explanation
+from llmgw.core.fit import UNKNOWN_WEIGHTS
 from llmgw.core.verdicts import CardVerdict, NodeVerdict
 
 NAME_COLUMNS = 18
+CARD_COLUMNS = 40
+"""A card's name at most."""
 SETTLE_S = 1.0
 """Nodes and replicas change in bursts; one question is asked after the burst."""
 
@@ -64,7 +68,9 @@ def explanation_lines(answer: Explanation) -> list[Line]:
         [("next goes to", "dim"), (f" {answer.would_place or 'nowhere'}", "good" if answer.would_place else "bad")]
     )
     if answer.need_bytes:
-        lines.append([("needs       ", "dim"), (size(answer.need_bytes), "strong"), (f"  {answer.need_detail}", "dim")])
+        least = "at least " if answer.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
+        needs: Line = [(f"needs       {least}", "dim"), (size(answer.need_bytes), "strong")]
+        lines.append([*needs, (f"  {answer.need_detail}", "dim")])
     lines.append([])
     for verdict in sorted(answer.verdicts, key=_nearest_first):
         lines += _verdict_lines(verdict)
@@ -84,12 +90,20 @@ def _verdict_lines(verdict: NodeVerdict) -> list[Line]:
     head.append((verdict.message, "" if verdict.fits else "warn"))
     if verdict.missing_bytes and size(verdict.missing_bytes) not in verdict.message:
         head.append((f"  {size(verdict.missing_bytes)} missing", "bad"))
-    return [head, *(_card_line(card) for card in verdict.cards)]
+    columns = min(CARD_COLUMNS, max((width(plain(card.name)) for card in verdict.cards), default=0))
+    return [head, *(_cards_line(list(alike), columns) for _, alike in groupby(verdict.cards, key=_told_of))]
 
 
-def _card_line(card: CardVerdict) -> Line:
+def _told_of(card: CardVerdict) -> tuple[bool, str, str, str, int]:
+    """What a line says of a card besides its number: neighbours of whom the same is to be said share one."""
+    return (card.fits, card.name, card.rule, card.message, card.missing_bytes)
+
+
+def _cards_line(cards: list[CardVerdict], columns: int) -> Line:
+    card, last = cards[0], cards[-1]
     mark = (signs().good, "good") if card.fits else (signs().broken, "bad")
-    line: Line = [("    ", ""), mark, (f" card {card.index:<3}", ""), (f" {fit(plain(card.name), 24)} ", "dim")]
+    which = f" card {card.index}" if last is card else f" cards {card.index}{signs().dash}{last.index}"
+    line: Line = [("    ", ""), mark, (f"{which:<12}", ""), (f" {fit(plain(card.name), columns)} ", "dim")]
     line.append((card.message or ("fits" if card.fits else card.rule), "dim" if card.fits else ""))
     if card.missing_bytes and size(card.missing_bytes) not in card.message:
         line.append((f"  {size(card.missing_bytes)} missing", "bad"))

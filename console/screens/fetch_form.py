@@ -23,7 +23,8 @@ class FetchForm(Form[Result]):
         """Where they come from; the set under the cursor is offered when it failed."""
         state = self.host.store.state
         failed = sorted(source for source, row in state.weights.items() if row.state == "failed")
-        wanted = sorted({model.source for model in state.models.values()} - state.weights.keys())
+        here = {model.source for model in state.models.values() if not model.spec.external}
+        wanted = sorted(here - state.weights.keys())
         given = self.arguments[0] if self.arguments else self._under_cursor()
         return (
             Field(

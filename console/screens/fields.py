@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.suggester import Suggester
-from textual.widgets import Input
 
+from console.screens.field_input import FieldInput
 from console.signs import signs
 from console.widgets.lines import Line
 from console.widgets.text_block import TextBlock
@@ -104,7 +104,7 @@ class FieldRow(Horizontal):
     def __init__(self, field: Field) -> None:
         super().__init__(classes="form-field -long" if field.long else "form-field")
         self.field = field
-        self.input = Input(
+        self.input = FieldInput(
             harmless(field.value),
             placeholder=field.stand_in,
             max_length=MAX_CHARS,

@@ -1,14 +1,17 @@
 """Where a model would go: what it needs in bytes, and for every node whether it has that, the best places first."""
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from console.figures import plural, size
 from console.signs import signs
-from console.text import fit
+from console.text import fit, plain, width
 from console.widgets.lines import Line, Lines
 from console.widgets.text_block import TextBlock
 from llmgw.api.types import Explanation, NodeVerdict
+from llmgw.core.fit import UNKNOWN_WEIGHTS
 
 NODE_COLUMNS = 20
 MISSING_COLUMNS = 16
@@ -45,33 +48,47 @@ class Fit(Vertical):
         """An answer."""
         self.headline.set_lines([headline(explanation)])
         ordered = sorted(explanation.verdicts, key=lambda verdict: _rank(verdict, explanation.would_place))
-        self.nodes.set_lines([verdict_line(verdict, explanation.would_place) for verdict in ordered])
+        self.nodes.set_lines(verdict_lines(ordered, explanation.would_place))
 
 
 def headline(explanation: Explanation) -> Line:
     """How many nodes have room, and for what."""
     nodes = {verdict.node for verdict in explanation.verdicts}
+    if not nodes:
+        return [("no node has joined yet; ", "warn"), ("4", "key"), (" shows how one does", "dim")]
     able = {verdict.node for verdict in explanation.verdicts if verdict.fits}
     tone = "good" if able else "bad"
     line: Line = [(f"{len(able):,} of {plural(len(nodes), 'node')} can take it", tone)]
     if explanation.need_bytes:
-        line += [(f" {signs().dot} it needs ", "dim"), (size(explanation.need_bytes), "strong")]
+        least = "at least " if explanation.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
+        line += [(f" {signs().dot} it needs {least}", "dim"), (size(explanation.need_bytes), "strong")]
         line.append((f": {explanation.need_detail}" if explanation.need_detail else "", "dim"))
     return line
 
 
-def verdict_line(verdict: NodeVerdict, chosen: str | None) -> Line:
+def verdict_lines(verdicts: Sequence[NodeVerdict], chosen: str | None) -> list[Line]:
+    """A line a node, in columns no wider than they must be."""
+    names = min(NODE_COLUMNS, max((width(plain(verdict.node)) for verdict in verdicts), default=0))
+    shorts = min(MISSING_COLUMNS, max((width(_in_short(verdict, chosen)) for verdict in verdicts), default=0))
+    return [_verdict_line(verdict, chosen, names, shorts) for verdict in verdicts]
+
+
+def _verdict_line(verdict: NodeVerdict, chosen: str | None, names: int, shorts: int) -> Line:
     """One node: mark, name, what is missing, and the server's sentence."""
-    here = verdict.fits and verdict.node == chosen
     mark, tone = (signs().good, "good") if verdict.fits else (signs().broken, "bad")
-    short = f"{size(verdict.missing_bytes)} missing" if verdict.missing_bytes else _IN_SHORT.get(verdict.rule, "no")
     return [
         (f"{mark} ", tone),
-        (fit(verdict.node, NODE_COLUMNS), "strong" if here else ""),
+        (fit(verdict.node, names), "strong" if verdict.fits and verdict.node == chosen else ""),
         ("  ", ""),
-        (fit("goes here" if here else "has room" if verdict.fits else short, MISSING_COLUMNS), tone),
+        (fit(_in_short(verdict, chosen), shorts), tone),
         (f"  {verdict.message.removeprefix('fits: ')}", "dim"),
     ]
+
+
+def _in_short(verdict: NodeVerdict, chosen: str | None) -> str:
+    if verdict.fits:
+        return "goes here" if verdict.node == chosen else "has room"
+    return f"{size(verdict.missing_bytes)} missing" if verdict.missing_bytes else _IN_SHORT.get(verdict.rule, "no")
 
 
 def _rank(verdict: NodeVerdict, chosen: str | None) -> tuple[bool, bool, int, int, str]:

@@ -102,6 +102,7 @@ class Form(Dialog[None], Generic[R]):
             with VerticalScroll(classes="fields", can_focus=False):
                 yield from self.rows.values()
             aside = self.aside()
+            self.set_class(aside is None, "-bare")
             if aside is not None:
                 yield aside
             yield self.promise_line
@@ -134,21 +135,25 @@ class Form(Dialog[None], Generic[R]):
 
     def wrong(self, values: Values) -> dict[str, str]:
         """Field → what is wrong with it."""
-        found = {name: said for name, row in self.rows.items() if (said := row.field.complaint(values[name]))}
-        return {**(self.check(values) if not found else {}), **found}
+        return self._complaints(values) or self.check(values)
+
+    def _complaints(self, values: Values) -> dict[str, str]:
+        """Field → what is wrong with it by itself."""
+        return {name: said for name, row in self.rows.items() if (said := row.field.complaint(values[name]))}
 
     def say(self) -> None:
         """Show what there is to say about the fields, and what enter will do."""
         values = self.values()
         wrong = self.wrong(values)
         remarks = self.remarks(values)
+        # An empty field that is needed is no mistake yet while one is on the way to it; one that is wrong empty is.
+        early = {} if self._tried else {n: said for n, said in self._complaints(values).items() if not values[n]}
+        heard = {name: said for name, said in wrong.items() if name not in early}
         for name, row in self.rows.items():
-            # An empty field is no mistake yet while one is on the way to it.
-            heard = wrong.get(name, "") if self._tried or row.text else ""
-            row.say(heard or self._refused.get(name, ""), remarks.get(name))
-        self.promise_line.set_lines([self._outlook(values, wrong)])
+            row.say(heard.get(name, "") or self._refused.get(name, ""), remarks.get(name))
+        self.promise_line.set_lines([self._outlook(values, wrong, heard)])
 
-    def _outlook(self, values: Values, wrong: Mapping[str, str]) -> Line:
+    def _outlook(self, values: Values, wrong: Mapping[str, str], heard: Mapping[str, str]) -> Line:
         if self.sent:
             return [("sent; waiting for the answer", "info")]
         if self.refusal:
@@ -158,7 +163,7 @@ class Form(Dialog[None], Generic[R]):
             if said:
                 return [(said, "bad")]
         bad = [self.rows[name].field.label for name in self.rows if name in wrong or name in self._refused]
-        if bad and (self._tried or any(self.rows[name].text for name in wrong) or self._refused):
+        if heard or self._refused:
             return [("not yet: ", "warn"), (", ".join(bad), "strong")]
         return self.promise(values) if not bad else [(f"{', '.join(bad)} first", "dim")]
 

@@ -1,5 +1,7 @@
 """The two tables under the work map: cards held for nothing, and what each model gets from its cards."""
 
+import math
+
 from console.figures import percent, short_age, watts
 from console.screens.states import state_cell
 from console.signs import signs
@@ -56,8 +58,11 @@ EFFICIENCY: TableSpec[Efficiency] = TableSpec(
 
 
 def idle_cell(holding: IdleHolding, seen: Seen) -> Cell:
-    """For how long, by what this console saw; a `>` where it may be longer."""
-    seconds, more = idle_for(seen.history, holding.node, holding.places)
+    """For how long, by what this console saw, and never longer than its replica is there; `>` where it may be more."""
+    replica = seen.state.replicas.get(holding.replica)
+    # One that drains was there before it began to; a state before ready asks nothing of its cards.
+    held_s = math.inf if replica is None or replica.state == "draining" else seen.now - replica.since
+    seconds, more = idle_for(seen.history, holding.node, holding.places, held_s)
     if seconds <= NODE_SAMPLE_S:
         return ("now", "dim")
     return (f"{'>' if more else ''}{short_age(seconds)}", "warn")

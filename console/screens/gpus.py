@@ -25,6 +25,7 @@ from console.state.diff import Diff
 from console.state.filter import parse_filter
 from console.state.folding import Folds, GroupLine
 from console.state.holdings import Efficiency, Holdings, IdleHolding
+from console.state.touched import nodes_moved, touched_nodes
 from console.widgets.card_facts import card_lines, group_lines, meaning_lines, short_card_lines
 from console.widgets.columns import Seen
 from console.widgets.gpu_map import GpuMap
@@ -50,8 +51,10 @@ ABREAST_FROM = 220
 """Columns from which the tables stand side by side."""
 PLOT_FROM = 34
 """Rows from which there is a chart."""
-LIST_S = 3.0
-"""Time between two counts of the tables: rates that change faster cannot be read, and every row is sent."""
+LIST_S = 10.0
+"""Time between two counts of the tables while replicas stay: rows that change places faster cannot be read."""
+SHRINK_S = 60.0
+"""A table keeps rows that it no longer needs for so long: a card that rests a moment shall not move the whole view."""
 LEAST_TABLE_ROWS = 5
 """A table under the map may have so many, and more on a higher screen."""
 _MEANING = {
@@ -62,6 +65,7 @@ _MEANING = {
 }
 _KEYS = {Mode.WORK: "w", Mode.BUSY: "b", Mode.MEMORY: "m", Mode.TEMPERATURE: "t"}
 _LABELS = {Mode.WORK: "work", Mode.BUSY: "busy", Mode.MEMORY: "memory", Mode.TEMPERATURE: "temp"}
+_IDLE_TITLE, _MODELS_TITLE = "held and doing nothing", "what each model gets from its cards"
 _PANES = ("card", "idle", "models", "")
 """What `v` turns over where not all fits; the last is the map alone."""
 
@@ -84,7 +88,13 @@ class Gpus(View):
         self._side = Vertical(id="gpus-side")
         self._plot: CardPlot | None = None
         self._told_group: GroupLine | None = None
+        self._state = ClusterState()
+        """What is shown."""
         self._listed_at = -math.inf
+        self._heights: tuple[int, int] = (0, 0)
+        """Rows of the tables, idle and models, and since when they fit."""
+        self._fitted_at = -math.inf
+        self._card_panel = Vertical(id="gpus-card", classes="panel")
         self._idle_rows: dict[str, IdleHolding] = {}
         self._model_rows: dict[str, Efficiency] = {}
 
@@ -99,7 +109,7 @@ class Gpus(View):
                     yield self.idle
                     yield self.models
             with self._side:
-                with Vertical(id="gpus-card", classes="panel"):
+                with self._card_panel:
                     yield self._facts
                 with Vertical(id="gpus-words", classes="panel"):
                     yield self._meaning
@@ -115,14 +125,19 @@ class Gpus(View):
         state = seen.state
         self.map.set_notice(_notice(state) if state.heard else waiting_lines(self.desk))
         if diff is None or diff.touches("nodes", "figures", "replicas"):
-            changed = None if diff is None else _changed_nodes(state, diff)
+            before, self._state = self._state, state
+            changed = None if diff is None else touched_nodes(before, state, diff)
             self._holdings.update(state, changed)
-            self.map.show(seen, changed, structural=diff is None or diff.touches("nodes", "replicas"))
+            self._holdings.count(state)
+            self.map.show(seen, changed, structural=diff is None or nodes_moved(before, state, diff))
             self._say_title(state)
             self._show_card(seen, changed)
         if diff is None:
             self._lay_out()
             self._list(seen)
+        elif diff.gone.get("replicas"):
+            # A row whose replica has gone leads nowhere: the next tick lists anew.
+            self._listed_at = -math.inf
 
     def tick(self, seen: Seen) -> None:
         """Ages and samples; the tables keep a pace one can read."""
@@ -134,7 +149,10 @@ class Gpus(View):
 
     def _list(self, seen: Seen) -> None:
         state = seen.state
-        if not state.heard or not self.is_mounted:
+        if not self.is_mounted:
+            return
+        if not state.heard:
+            self._list_nothing()
             return
         self._listed_at = seen.now
         idle, models = self._holdings.idle(state), self._holdings.efficiency(state)
@@ -149,23 +167,36 @@ class Gpus(View):
         self.models.set_notice([[("no model holds a card", "dim")]])
         facts = (plural(cards, "card"), "bold $warning") if cards else ("none", "$success")
         wasted = f"{draw:,.0f} W for it" if draw >= 1 else ""
-        self.idle.set_title(title("held and doing nothing", facts, (wasted, "$tone-dim")))
-        self.models.set_title(title("what each model gets from its cards", ("best per card first", "$tone-dim")))
+        self.idle.set_title(title(_IDLE_TITLE, facts, (wasted, "$tone-dim")))
+        self.models.set_title(title(_MODELS_TITLE, ("best per card first", "$tone-dim")))
         self._fit_tables()
+
+    def _list_nothing(self) -> None:
+        """Before any word came there is none of cards that are held, nor of models."""
+        for table, name in ((self.idle, _IDLE_TITLE), (self.models, _MODELS_TITLE)):
+            table.set_notice(waiting_lines(self.desk))
+            table.set_title(title(name))
 
     def _fit_tables(self) -> None:
         """Tables as high as their rows, side by side as high as the higher one."""
         if not self._both():
             return
         most = max(LEAST_TABLE_ROWS, (self.app.size.height - 16) // 4)
-        idle = max(1, min(most, len(self._idle_rows))) + 3
-        models = max(1, min(most, len(self._model_rows))) + 3
-        abreast = self.size.width >= ABREAST_FROM
-        heights = (max(idle, models),) * 2 if abreast else (idle, models)
+        idle, models = (max(1, min(most, len(rows))) + 3 for rows in (self._idle_rows, self._model_rows))
         tables: tuple[LineWidget, ...] = (self.idle, self.models)
-        for table, height in zip(tables, heights, strict=True):
+        for table, height in zip(tables, self._steady(idle, models, most + 3), strict=True):
             if table.styles.height is None or table.styles.height.value != height:
                 table.styles.height = height
+
+    def _steady(self, idle: int, models: int, most: int) -> tuple[int, int]:
+        """Heights that grow at once and shrink after a while; abreast both are as high as the higher one."""
+        needed = (max(idle, models),) * 2 if self.size.width >= ABREAST_FROM else (idle, models)
+        grown = (max(needed[0], self._heights[0]), max(needed[1], self._heights[1]))
+        if grown == needed or self._listed_at - self._fitted_at >= SHRINK_S:
+            self._heights, self._fitted_at = needed, self._listed_at
+        else:
+            self._heights = (min(most, grown[0]), min(most, grown[1]))
+        return self._heights
 
     def _both(self) -> bool:
         size = self.app.size
@@ -228,7 +259,7 @@ class Gpus(View):
                 lambda: group_lines(seen.state, line, side), lambda: group_lines(seen.state, line, short)[:8]
             )
         else:
-            nothing: list[Line] = [[("no card under the cursor", "dim")]]
+            nothing = [[("no card under the cursor", "dim")]] if seen.state.heard else waiting_lines(self.desk)
             self._set_facts(lambda: nothing, lambda: nothing)
         self._name_card(name, kind)
         self._show_plot(seen)
@@ -241,7 +272,7 @@ class Gpus(View):
 
     def _name_card(self, name: str, kind: str) -> None:
         said = title(name or "card", (kind, "$tone-dim"))
-        for panel in (self._short_facts, self.query_one("#gpus-card")):
+        for panel in (self._short_facts, self._card_panel):
             set_title(panel, said)
 
     def _show_plot(self, seen: Seen) -> None:
@@ -261,10 +292,11 @@ class Gpus(View):
         facts = [(filtered, "bold $warning"), (order, "$tone-dim")]
         if self._both():
             map_.set_title(title(map_.mode.value, (_MEANING[map_.mode], "$tone-dim"), *facts))
-            map_.set_subtitle(title(f"{state.load.cards:,} cards", *_counts(state)))
+            counts = _counts(state)
+            map_.set_subtitle(title(counts[0][0], *counts[1:]) if counts else title(""))
         else:
             # Without a lower frame the counts have the upper one to themselves.
-            map_.set_title(title(map_.mode.value, *facts, (f"{state.load.cards:,} cards", ""), *_counts(state)))
+            map_.set_title(title(map_.mode.value, *facts, *_counts(state)))
 
     # -- keys
 
@@ -432,15 +464,12 @@ def _notice(state: ClusterState, filter_: str = "") -> list[Line]:
 
 def _counts(state: ClusterState) -> list[tuple[str, str]]:
     load = state.load
+    if not state.heard:
+        return []
     return [
+        (f"{load.cards:,} cards", ""),
         (f"{load.worn:,} wearing out" if load.worn else "", "bold $error"),
         (f"{load.idle:,} held, idle" if load.idle else "", "bold $warning"),
         (f"{load.working:,} at work", ""),
         (f"{load.free:,} free", ""),
     ]
-
-
-def _changed_nodes(state: ClusterState, diff: Diff) -> frozenset[str]:
-    """Nodes whose lines may read differently; a replica that went took its node's row along."""
-    replicas = diff.changed.get("replicas", frozenset())
-    return diff.keys("nodes", "figures") | {state.replicas[id_].node for id_ in replicas if id_ in state.replicas}

@@ -6,11 +6,16 @@ Lines are shown as bytes said them, made harmless; what is older than the widget
 import asyncio
 from typing import ClassVar
 
+from textual.app import ComposeResult
+
 from console.commands import Command
+from console.figures import plural
+from console.places import Place
 from console.screens.text_page import TextPage
 from console.signs import signs
 from console.widgets.columns import Seen
 from console.widgets.lines import MAX_LINE_CHARS, Line
+from console.widgets.text_block import TextBlock
 from llmgw.api.problems import ClientError
 
 TAIL_LINES = 2000
@@ -31,13 +36,22 @@ class LogsPage(TextPage):
     NOUN: ClassVar[str] = "logs"
     FOLLOW: ClassVar[bool] = True
 
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._state = ""
+        """What stands against following."""
+        self._told = TextBlock(wrapped=True, id="log-state")
+        """That, whole: without a line it is all there is to read."""
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield self._told
+
     def show(self, seen: Seen) -> None:
         """Begin."""
-        self._state = f"asking{signs().ellipsis}"
+        self._say(f"asking{signs().ellipsis}")
         self.say_title()
         self.run_worker(self._run(), exclusive=True, group="log")
-
-    _state = ""
 
     def commands(self) -> list[Command]:
         """Following."""
@@ -57,7 +71,7 @@ class LogsPage(TextPage):
 
     def title_facts(self) -> list[tuple[str, str]]:
         """How it is read, and how much is there."""
-        facts = [(f"{self.lines.count:,} lines", "")]
+        facts = [(plural(self.lines.count, "line"), "")]
         if self.lines.dropped:
             facts.append((f"{self.lines.dropped:,} older ones dropped", "$tone-dim"))
         facts.append(
@@ -66,7 +80,7 @@ class LogsPage(TextPage):
                 "$success" if self.lines.following else "$warning",
             )
         )
-        return [*facts, (self._state, "$warning")]
+        return facts
 
     async def _run(self) -> None:
         tail = TAIL_LINES
@@ -103,9 +117,8 @@ class LogsPage(TextPage):
                 self.lines.add_lines(waiting)
 
     def _say(self, text: str) -> None:
-        if text != self._state:
-            self._state = text
-            self.say_title()
+        self._state = text
+        self._told.set_lines([[(text, "warn")]] if text else [])
 
 
 def log_line(line: bytes) -> Line:

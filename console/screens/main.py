@@ -1,14 +1,19 @@
 """The one screen: header, tabs, the view in front, the prompt, the footer. Knows where one is and gives keys their way.
 
-A key goes to the focused widget's own text first, then to the list of commands, then to the widget's bindings.
+A key goes to the focused widget's own text first, then to the list of commands, then to the widget's bindings. Keys
+that were typed ahead wait until the view is there that they are for: a burst means what its keys mean one by one.
 """
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widgets import Input
+from textual.worker import Worker, WorkerError, WorkerState
 
 from console import keys, lines
 from console.commands import Command, by_key
@@ -39,11 +44,13 @@ class MainScreen(Screen[None]):
         self.header = Header()
         self.tabs = Tabs()
         self.footer = Footer()
-        self.prompt = Prompt(lambda text: lines.candidates(text, console.store.state, console.context_names()))
+        self.prompt = Prompt(self, lambda text: lines.candidates(text, console.store.state, console.context_names()))
         self._body = Container(id="body")
         self._kept: dict[str, View] = {}
         self._tab = start.view
         self._commands: list[Command] | None = None
+        self._journey: Worker[None] | None = None
+        """The way to another place, while one is under way."""
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -74,6 +81,9 @@ class MainScreen(Screen[None]):
             old.display = False
             if old.place.view not in self._kept:
                 await old.remove()
+        if not view.is_attached:
+            # The console was left meanwhile.
+            return
         view.display = True
         self.view = view
         if spec.digit:
@@ -86,14 +96,33 @@ class MainScreen(Screen[None]):
         """Begin again at `place`: the way here leads nowhere any more."""
         self.prompt.close(kept=True)
         self.trail = Trail(here=place)
-        self.run_worker(self.bring(place), exclusive=True, group="travel")
+        self._journey = self.run_worker(self.bring(place), exclusive=True, group="travel")
 
-    async def travel(self, trail: Trail) -> None:
-        """Go along the history."""
+    def travel(self, trail: Trail, *, filter_: str = "") -> None:
+        """Go along the history. What is typed from here on is for the view that comes."""
+        self._journey = self.run_worker(self._travel(trail, filter_), exclusive=True, group="travel")
+
+    async def _travel(self, trail: Trail, filter_: str) -> None:
         if trail != self.trail:
             self.prompt.close(kept=True)
             self.trail = trail
             await self.bring(trail.here)
+        if filter_ and self.view is not None:
+            self.view.set_filter(filter_)
+            self.refresh_frame()
+
+    async def _arrival(self) -> None:
+        """Be where one is going: the view in front is the one that was asked for last."""
+        while (journey := self._journey) is not None:
+            if journey.state is WorkerState.PENDING and not journey.is_cancelled:
+                # It begins with the loop's next turn.
+                await asyncio.sleep(0)
+                continue
+            # A move that was overtaken by another has nothing to tell; the other is waited for in its place.
+            with contextlib.suppress(WorkerError):
+                await journey.wait()
+            if self._journey is journey:
+                self._journey = None
 
     def subjects(self) -> tuple[Subject, ...]:
         """What actions are about."""
@@ -145,8 +174,9 @@ class MainScreen(Screen[None]):
 
     # -- keys
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """A command's key runs it."""
+        await self._arrival()
         if self.prompt.is_open:
             if self.prompt.take(event):
                 event.stop()
@@ -157,35 +187,51 @@ class MainScreen(Screen[None]):
             event.stop()
             self.app.post_message(events.Key(event.key, event.character))
             return
+        if isinstance(self.focused, Input) and event.is_printable and event.character:
+            # Typed before the line had the keys, else the line would have taken it.
+            event.stop()
+            self.focused.insert_text_at_cursor(event.character)
+            return
         key = event.character if event.is_printable and event.character else event.key
-        command = by_key(self.commands(), key)
+        # Listed anew: what the key before this one moved or marked is not told yet.
+        command = by_key(keys.commands(self.host), key)
         if command is not None:
             event.stop()
             event.prevent_default()
             command.run()
+        else:
+            await self._run_binding(event)
+
+    async def _run_binding(self, event: events.Key) -> None:
+        """What the focused widget does with the key: here and not after, so that the next key finds it done."""
+        active = self.active_bindings.get(event.key)
+        if active is not None and active.enabled:
+            event.stop()
+            event.prevent_default()
+            await self.app.run_action(active.binding.action, active.node)
 
     def on_tabs_chosen(self, event: Tabs.Chosen) -> None:
         """A tab was clicked."""
         self.host.go(Place(view=event.name))
 
-    def on_prompt_typed(self, event: Prompt.Typed) -> None:
+    def prompt_typed(self, text: str) -> None:
         """The filter, letter by letter."""
         if self.view is not None:
-            self.view.set_filter(event.text)
+            self.view.set_filter(text)
 
-    def on_prompt_closed(self, event: Prompt.Closed) -> None:
+    def prompt_closed(self, mark: str, *, kept: bool) -> None:
         """The keys go back to the view; a filter left by esc is dropped."""
         if self.view is None:
             return
-        if event.mark == "/" and not event.kept:
+        if mark == "/" and not kept:
             self.view.set_filter("")
         self.view.focus_keys()
         self.refresh_frame()
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def prompt_entered(self, text: str) -> None:
         """A command line."""
-        if event.text:
-            self.host.run_line(event.text)
+        if text:
+            self.host.run_line(text)
 
     # -- the frame's own commands
 
@@ -225,11 +271,11 @@ class MainScreen(Screen[None]):
 
     def back(self) -> None:
         """`[`."""
-        self.run_worker(self.travel(self.trail.back()), exclusive=True, group="travel")
+        self.travel(self.trail.back())
 
     def forward(self) -> None:
         """`]`."""
-        self.run_worker(self.travel(self.trail.forward()), exclusive=True, group="travel")
+        self.travel(self.trail.forward())
 
     def open_palette(self) -> None:
         """Every command, by name."""

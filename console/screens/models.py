@@ -2,12 +2,15 @@
 
 from typing import ClassVar
 
-from console.figures import count, millis
+from console.figures import count, millis, money, rate
+from console.screens.quota import prices_words
 from console.screens.states import state_cell, state_rank
 from console.screens.table_view import TableView
+from console.signs import signs
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
 from console.widgets.columns import Cell, Column, Seen, TableSpec
+from console.widgets.paint import Span
 from llmgw.api.actions import Target
 from llmgw.api.watch import ModelRow, TrafficRow
 
@@ -19,23 +22,52 @@ def traffic_of(model: ModelRow, seen: Seen) -> TrafficRow:
     return seen.state.traffic.get(model.name, NO_TRAFFIC)
 
 
+def errors_of(model: ModelRow, seen: Seen) -> float | None:
+    """Percent of its requests that fail; none while none comes."""
+    traffic = traffic_of(model, seen)
+    return 100 * traffic.errors_per_s / traffic.requests_per_s if traffic.requests_per_s else None
+
+
+def _errors(model: ModelRow, seen: Seen) -> Cell:
+    share = errors_of(model, seen)
+    if not share:
+        return (signs().dash if share is None else "0%", "dim")
+    return (rate(share), "bad" if share >= 1 else "")
+
+
+def _cost(model: ModelRow, _: Seen) -> Cell:
+    if model.spec.prices is None and not model.cost_today_micros:
+        return (signs().dash, "dim")
+    return (money(model.cost_today_micros), "")
+
+
+def _price(model: ModelRow, _: Seen) -> Cell:
+    return (prices_words(model.spec.prices) or signs().dash, "" if model.spec.prices else "dim")
+
+
 def _ready(model: ModelRow, _: Seen) -> Cell:
     tone = "" if model.ready >= model.wanted else "warn"
     return (f"{model.ready}/{model.wanted}", tone)
 
 
-def _where(model: ModelRow, seen: Seen) -> Cell:
+def _where(model: ModelRow, seen: Seen) -> str:
     nodes = list(dict.fromkeys(replica.node for replica in seen.state.replicas_of(model.name)))
-    text = ", ".join(nodes[:3]) + (f" +{len(nodes) - 3}" if len(nodes) > 3 else "")
-    return (text, "dim")
+    return ", ".join(nodes[:3]) + (f" +{len(nodes) - 3}" if len(nodes) > 3 else "")
 
 
 def _context(model: ModelRow, _: Seen) -> Cell:
-    return [(f"{model.context_length:,}" if model.context_length else "", ""), (f"/{model.max_output:,}", "dim")]
+    if not model.context_length:
+        return (signs().dash, "dim")
+    return [(f"{model.context_length:,}", ""), (f"/{model.max_output:,}", "dim")]
 
 
-def _said(model: ModelRow, _: Seen) -> Cell:
-    return (model.message or model.source, "" if model.message else "dim")
+def _said(model: ModelRow, seen: Seen) -> Cell:
+    """What is wrong with it first, then where it is, then where it is from: what is cut is what matters least."""
+    spans: list[Span] = [(f"{model.message}  ", "warn")] if model.message else []
+    where = _where(model, seen)
+    spans += [("on ", "dim"), (f"{where}  ", "")] if where else []
+    spans += [("outside  ", "accent")] if model.spec.external else []
+    return [*spans, (model.source, "dim")]
 
 
 SPEC: TableSpec[ModelRow] = TableSpec(
@@ -44,7 +76,7 @@ SPEC: TableSpec[ModelRow] = TableSpec(
             key="name",
             title="model",
             width=18,
-            grow=3,
+            grow=2,
             most=44,
             cell=lambda model, _: (model.name, "strong"),
             sort=lambda model, _: model.name.casefold(),
@@ -87,12 +119,33 @@ SPEC: TableSpec[ModelRow] = TableSpec(
             sort=lambda model, seen: traffic_of(model, seen).first_token_p95_ms,
         ),
         Column(
+            key="errors",
+            title="errors",
+            width=6,
+            align="right",
+            descending=True,
+            priority=3,
+            cell=_errors,
+            sort=errors_of,
+        ),
+        Column(
+            key="cost",
+            title="cost today",
+            width=10,
+            align="right",
+            descending=True,
+            priority=5,
+            cell=_cost,
+            sort=lambda model, _: model.cost_today_micros,
+        ),
+        Column(key="price", title="price in / out", width=14, align="right", priority=7, cell=_price),
+        Column(
             key="open",
             title="open",
             width=5,
             align="right",
             descending=True,
-            priority=3,
+            priority=6,
             cell=lambda model, seen: (f"{traffic_of(model, seen).open_requests:,}", ""),
             sort=lambda model, seen: traffic_of(model, seen).open_requests,
         ),
@@ -101,16 +154,29 @@ SPEC: TableSpec[ModelRow] = TableSpec(
             title="ctx/answer",
             width=13,
             align="right",
-            priority=6,
+            priority=8,
             cell=_context,
             sort=lambda model, _: model.context_length,
         ),
-        Column(key="where", title="where", width=10, grow=2, most=30, priority=5, cell=_where),
-        Column(key="said", title="last word", width=16, grow=5, priority=4, cell=_said),
+        Column(
+            key="said",
+            title="last word",
+            width=24,
+            grow=8,
+            priority=4,
+            cell=_said,
+            whole=lambda model, _: (model.message, "warn"),
+        ),
     ),
     words=lambda model: f"{model.name} {model.source} {model.state} {model.message} {' '.join(model.spec.aliases)}",
     sort="state",
-    facts=lambda model: {"state": model.state, "source": model.source, "engine": _engines(model), "gpu": _cards(model)},
+    facts=lambda model: {
+        "state": model.state,
+        "source": model.source,
+        "engine": _engines(model),
+        "gpu": _cards(model),
+        "at": "outside" if model.spec.external else "here",
+    },
 )
 
 

@@ -16,7 +16,6 @@ from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.gpu_cells import cell
 from console.widgets.paint import Span
-from console.widgets.table import Table
 from llmgw.api.actions import Target
 from llmgw.api.types import EngineInfo
 from llmgw.api.watch import NodeRow
@@ -85,10 +84,9 @@ class NodePage(Page[CardOn]):
             ]
         return charts
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def open_row(self, key: str) -> None:
         """The replica that holds the card."""
-        event.stop()
-        on = self._rows.get(event.key)
+        on = self._rows.get(key)
         if on is not None and on.card.replica:
             self.open_subject(Subject(target=Target.REPLICA, key=on.card.replica))
 

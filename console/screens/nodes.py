@@ -12,6 +12,9 @@ from console.widgets.paint import Span
 from llmgw.api.actions import Target
 from llmgw.api.watch import FiguresRow, NodeRow
 
+LOW_DISK_PARTS = 20
+"""A disk of which less than one in so many parts is free is nearly full."""
+LOW_DISK = "its disk is nearly full"
 QUIET_S = 8.0
 """Agents speak every 5 s: a longer silence is shown in another tone."""
 
@@ -55,9 +58,14 @@ def _memory(node: NodeRow, seen: Seen) -> Cell:
 def _disk(node: NodeRow, seen: Seen) -> Cell:
     figures = figures_of(node, seen)
     free = figures.disk_free_bytes if figures else None
-    low = free is not None and node.disk_total_bytes and free < node.disk_total_bytes / 20
     used = node.disk_total_bytes - free if free is not None else None
-    return (pair(used, node.disk_total_bytes), "warn" if low else "dim")
+    return (pair(used, node.disk_total_bytes), "warn" if _disk_low(node, seen) else "dim")
+
+
+def _disk_low(node: NodeRow, seen: Seen) -> bool:
+    figures = figures_of(node, seen)
+    free = figures.disk_free_bytes if figures else None
+    return free is not None and free < node.disk_total_bytes / LOW_DISK_PARTS
 
 
 def _engines(node: NodeRow, _: Seen) -> Cell:
@@ -68,11 +76,14 @@ def _engines(node: NodeRow, _: Seen) -> Cell:
     return spans or ("none", "warn")
 
 
-def _problem(node: NodeRow, _: Seen) -> Cell:
-    return (
-        node.problems[0] if node.problems else "simulated" if node.simulated else "",
-        "warn" if node.problems else "dim",
-    )
+def _trouble(node: NodeRow, seen: Seen) -> Span:
+    problems = [*([LOW_DISK] if _disk_low(node, seen) else []), *node.problems]
+    return ("; ".join(problems), "warn")
+
+
+def _said(node: NodeRow, seen: Seen) -> Cell:
+    trouble = _trouble(node, seen)
+    return trouble if trouble[0] or not node.simulated else ("simulated", "dim")
 
 
 SPEC: TableSpec[NodeRow] = TableSpec(
@@ -81,7 +92,7 @@ SPEC: TableSpec[NodeRow] = TableSpec(
             key="name",
             title="node",
             width=12,
-            grow=2,
+            grow=1,
             most=28,
             cell=lambda node, _: (node.name, "strong"),
         ),
@@ -106,8 +117,8 @@ SPEC: TableSpec[NodeRow] = TableSpec(
         Column(
             key="held",
             title="held",
-            width=10,
-            grow=1,
+            width=13,
+            grow=4,
             most=18,
             cell=_held,
             sort=lambda node, seen: seen.state.node_load(node.name).held,
@@ -131,7 +142,7 @@ SPEC: TableSpec[NodeRow] = TableSpec(
             cell=lambda node, seen: (watts(seen.state.node_load(node.name).power_w or None), ""),
             sort=lambda node, seen: seen.state.node_load(node.name).power_w,
             descending=True,
-            priority=4,
+            priority=5,
         ),
         Column(
             key="cpu",
@@ -141,7 +152,7 @@ SPEC: TableSpec[NodeRow] = TableSpec(
             cell=lambda node, seen: (percent(_cpu(node, seen)), ""),
             sort=lambda node, seen: _cpu(node, seen),
             descending=True,
-            priority=2,
+            priority=3,
         ),
         Column(
             key="load",
@@ -149,20 +160,20 @@ SPEC: TableSpec[NodeRow] = TableSpec(
             width=5,
             align="right",
             cell=lambda node, seen: (count(f.load_1m if (f := figures_of(node, seen)) else None), "dim"),
-            priority=7,
+            priority=8,
         ),
-        Column(key="memory", title="memory", width=12, align="right", cell=_memory, priority=3),
-        Column(key="disk", title="disk", width=13, align="right", cell=_disk, priority=5),
-        Column(key="engines", title="engines", width=16, grow=1, most=34, cell=_engines, priority=6),
+        Column(key="memory", title="memory", width=12, align="right", cell=_memory, priority=4),
+        Column(key="disk", title="disk", width=13, align="right", cell=_disk, priority=6),
+        Column(key="engines", title="engines", width=16, grow=1, most=34, cell=_engines, priority=7),
         Column(
             key="version",
             title="agent",
             width=7,
             cell=lambda node, _: (node.agent_version, "dim"),
             sort=lambda node, _: node.agent_version,
-            priority=8,
+            priority=9,
         ),
-        Column(key="problem", title="last word", width=10, grow=4, cell=_problem, priority=9),
+        Column(key="problem", title="last word", width=22, grow=8, cell=_said, whole=_trouble, priority=2),
     ),
     words=lambda node: " ".join(
         (node.name, node.state, node.address, node.cpu_model, *node.problems, *(card.name for card in node.cards))

@@ -6,29 +6,31 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from console.commands import Command
-from console.figures import count, percent, spark, watts
+from console.figures import plural, spark
 from console.places import Place, Subject
 from console.screens.models import SPEC as MODELS
+from console.screens.overview_tiles import tiles
 from console.screens.view import View, title, waiting_lines
 from console.signs import signs
 from console.state.attention import Problem, Severity, all_well, problems
 from console.state.cluster import ALL, ClusterState
 from console.state.diff import Diff
 from console.state.filter import parse_filter
+from console.state.touched import nodes_moved, stirred, touched_nodes
 from console.widgets.columns import Column, Seen, TableSpec
+from console.widgets.note import Note
 from console.widgets.paint import Span
 from console.widgets.table import Table
-from console.widgets.tiles import MOST_POINTS, Tile, Tiles
+from console.widgets.tiles import MOST_POINTS, Tiles
 from console.widgets.titles import set_title
 from console.widgets.workmap import WorkMap
 from llmgw.api.actions import Target
-from llmgw.api.watch import ModelRow, TrafficRow
+from llmgw.api.watch import ModelRow
 
-MANY_NODES = 100
-"""With more nodes than this the map is drawn once a second: ranking them all costs more than it tells."""
 RECENT_POINTS = 90
-"""Samples of a model's line: three minutes."""
-_TROUBLING = ("cluster", "models", "replicas", "nodes", "weights")
+"""Bars of a model's line at most."""
+RECENT_EACH = 5
+"""Samples in each of its bars: a bar every 10 s says as much as one every 2 s, and the line moves a fifth as often."""
 _TONES = {Severity.BROKEN: "bad", Severity.WARNING: "warn", Severity.COMING: "info"}
 _COMMAND_KEYS = {"explain": "e explain", "logs": "l logs", "open": "enter open"}
 
@@ -36,6 +38,10 @@ _COMMAND_KEYS = {"explain": "e explain", "logs": "l logs", "open": "enter open"}
 def _mark(problem: Problem) -> Span:
     marks = {Severity.BROKEN: signs().broken, Severity.WARNING: signs().warning, Severity.COMING: signs().coming}
     return (marks[problem.severity], _TONES[problem.severity])
+
+
+def _sentence(problem: Problem, _: Seen) -> Span:
+    return (problem.sentence, "")
 
 
 def _next(problem: Problem) -> list[Span]:
@@ -47,7 +53,7 @@ SPEC: TableSpec[Problem] = TableSpec(
     columns=(
         Column(key="mark", title="", width=1, cell=lambda problem, _: _mark(problem)),
         Column(key="name", title="", width=12, grow=1, most=22, cell=lambda problem, _: (problem.name, "strong")),
-        Column(key="sentence", title="", width=24, grow=6, cell=lambda problem, _: (problem.sentence, "")),
+        Column(key="sentence", title="", width=24, grow=6, cell=_sentence, whole=_sentence),
         Column(key="next", title="", width=10, align="right", priority=1, cell=lambda problem, _: _next(problem)),
     ),
     words=lambda problem: f"{problem.name} {problem.sentence}",
@@ -58,7 +64,8 @@ SPEC: TableSpec[Problem] = TableSpec(
 
 
 def _recent(model: ModelRow, seen: Seen) -> Span:
-    return (spark(seen.history.traffic("tokens", RECENT_POINTS, model.name), RECENT_POINTS), "spark")
+    means = seen.history.traffic_means("tokens", RECENT_POINTS, model.name, each=RECENT_EACH)
+    return (spark(means, RECENT_POINTS), "spark")
 
 
 _SHOWN = ("name", "state", "ready", "requests", "tokens", "first", "open")
@@ -92,9 +99,12 @@ class Overview(View):
         super().__init__(place)
         self._tiles = Tiles()
         self._table: Table[Problem] = Table(SPEC, header=False, id="attention")
+        self._note = Note()
         self._map = WorkMap()
         self._busiest: Table[ModelRow] = Table(BUSIEST, quiet=True, id="busiest")
         self._problems: dict[str, Problem] = {}
+        self._state = ClusterState()
+        """What is shown."""
 
     def compose(self) -> ComposeResult:
         self._table.add_class("panel")
@@ -102,30 +112,29 @@ class Overview(View):
         self._map.border_title = title("GPU work")
         yield self._tiles
         yield self._table
+        yield self._note
         self._busiest.add_class("panel")
         yield self._map
         yield self._busiest
 
     def update(self, seen: Seen, diff: Diff | None) -> None:
         """What the diff touches."""
-        if diff is None or diff.touches(*_TROUBLING):
+        before, self._state = self._state, seen.state
+        if diff is None or stirred(before, seen.state, diff):
             self._list_problems(seen)
-        if diff is None or (diff.touches("nodes", "figures", "replicas") and len(seen.state.nodes) <= MANY_NODES):
-            self._draw_map(seen.state)
+        if diff is None or diff.touches("nodes", "figures", "replicas"):
+            self._draw_map(before, seen, diff)
         if diff is None or diff.touches("models", "replicas", "traffic"):
             self._list_models(seen, diff)
         self._tiles.set_tiles(tiles(seen, MOST_POINTS))
 
     def tick(self, seen: Seen) -> None:
-        """Ages in sentences, and the newest samples."""
+        """Ages in sentences."""
         self._list_problems(seen)
-        if len(seen.state.nodes) > MANY_NODES:
-            self._draw_map(seen.state)
-        self._tiles.set_tiles(tiles(seen, MOST_POINTS))
 
     def _list_problems(self, seen: Seen) -> None:
         state = seen.state
-        found = problems(state, seen.now) if state.heard else ()
+        found = problems(state, seen.now, seen.history.rates) if state.heard else ()
         rows = {problem.id: problem for problem in found}
         changed = {id_ for id_ in rows.keys() | self._problems.keys() if rows.get(id_) != self._problems.get(id_)}
         self._problems = rows
@@ -136,10 +145,15 @@ class Overview(View):
             self._table.update_rows(rows, seen, changed)
         count_ = sum(problem.severity < Severity.COMING for problem in found)
         coming = len(found) - count_
-        facts = [(str(count_), "bold $error") if count_ else ("nothing", "$success")]
+        facts = [(str(count_), "bold $error") if count_ else ("nothing" if state.heard else "", "$success")]
         facts += [(f"{coming} on the way", "$tone-info")] if coming else []
         self._table.set_title(title(self.NOUN, *facts))
         self._fit(len(rows))
+        self._say_note()
+
+    def _say_note(self) -> None:
+        """The sentence under the cursor where its line has no room for it."""
+        self._note.tell(self._table, SPEC, self._chosen(), self.desk.seen())
 
     def _list_models(self, seen: Seen, diff: Diff | None) -> None:
         state = seen.state
@@ -147,20 +161,31 @@ class Overview(View):
         self._busiest.display = bool(state.models)
         self._map.set_class(bool(state.models), "-beside")
         self._busiest.update_rows(state.models, seen, keys)
-        self._busiest.set_title(title("models", (f"{len(state.models):,}", "bold"), ("busiest first", "$tone-dim")))
+        traffic = state.traffic.get(ALL)
+        under_way = plural(traffic.open_requests, "open request") if traffic is not None else ""
+        facts = [(f"{len(state.models):,}", "bold"), (under_way, ""), ("busiest first", "$tone-dim")]
+        self._busiest.set_title(title("models", *facts))
 
     def _fit(self, rows: int) -> None:
         height = max(2, rows) + 2 - (self.app.size.height < 30)
         if self._table.styles.height is None or self._table.styles.height.value != height:
             self._table.styles.height = height
 
-    def _draw_map(self, state: ClusterState) -> None:
-        self._map.set_state(state)
+    def _draw_map(self, before: ClusterState, seen: Seen, diff: Diff | None) -> None:
+        state = seen.state
+        self._map.set_notice([] if state.heard else waiting_lines(self.desk))
+        if diff is None:
+            self._map.set_state(state, seen.now)
+        else:
+            changed = touched_nodes(before, state, diff)
+            self._map.set_state(state, seen.now, changed, moved=nodes_moved(before, state, diff))
         self._name_map(state)
 
     def _name_map(self, state: ClusterState) -> None:
         load = state.load
-        if load.cards:
+        if not state.heard:
+            set_title(self._map, title("GPU work"))
+        elif load.cards:
             facts = [
                 (f"{load.cards:,} cards", ""),
                 (f"{load.working:,} at work", ""),
@@ -188,8 +213,10 @@ class Overview(View):
 
     def commands(self) -> list[Command]:
         """Opening, and the way between the two lists."""
-        other = "needs attention" if self._busiest.has_focus else "models"
-        found = [Command(id="other", label=other, key="tab", group="overview", footer=88, run=self._other_list)]
+        found: list[Command] = []
+        if self._busiest.display:
+            other = self.NOUN if self._busiest.has_focus else "models"
+            found.append(Command(id="other", label=other, key="tab", group="overview", footer=88, run=self._other_list))
         if self.subjects():
             table = self._busiest if self._busiest.has_focus else self._table
             found.append(
@@ -236,89 +263,25 @@ class Overview(View):
 
     def on_table_moved(self) -> None:
         """Another problem, other actions."""
+        self._say_note()
         self.desk.refresh_frame()
+
+    def on_resize(self) -> None:
+        """Another width has room for another part of a sentence."""
+        self.call_after_refresh(self._say_note)
 
     def on_table_opened(self, event: Table.Opened) -> None:
         """What the problem is about."""
         event.stop()
+        problem = None if self._busiest.has_focus else self._chosen()
         for subject in self.subjects():
-            self.open_subject(subject)
+            self.open_subject(subject, row=problem.row if problem is not None else "")
 
 
 def _all_well(state: ClusterState) -> list[list[Span]]:
+    if not state.nodes:
+        begin: list[Span] = [("No node has joined yet. ", ""), ("4", "key"), (" and then ", ""), ("n", "key")]
+        return [[*begin, (" lets one join.", "")]]
     if not state.models:
         return [[("No model is served yet. ", ""), ("s", "key"), (" serves one.", "")]]
     return [[(f"{signs().good} ", "good"), (all_well(state), "dim")]]
-
-
-def tiles(seen: Seen, points: int) -> tuple[Tile, ...]:
-    """The figures that matter at a glance."""
-    state, history = seen.state, seen.history
-    traffic = state.traffic.get(ALL) or TrafficRow()
-    past = {name: tuple(history.traffic(name, points)) for name in ("requests", "tokens", "first_p95", "open")}
-    errors = 100 * traffic.errors_per_s / traffic.requests_per_s if traffic.requests_per_s else 0.0
-    load = state.load
-    return (
-        Tile(
-            name="requests/s",
-            figure=((count(traffic.requests_per_s), "strong"), _errors(errors)),
-            values=past["requests"],
-        ),
-        Tile(
-            name="tokens/s",
-            figure=(
-                (count(traffic.output_tokens_per_s), "strong"),
-                (f"  in {count(traffic.input_tokens_per_s)}", "dim"),
-            ),
-            values=past["tokens"],
-        ),
-        Tile(
-            name="first token ms",
-            figure=(
-                ("p50 ", "dim"),
-                _whole(traffic.first_token_p50_ms),
-                ("  p95 ", "dim"),
-                _whole(traffic.first_token_p95_ms),
-            ),
-            values=past["first_p95"],
-        ),
-        Tile(name="open requests", figure=((f"{traffic.open_requests:,}", "strong"),), values=past["open"]),
-        *_machines(seen, points, load.cards > 0),
-    )
-
-
-def _errors(share: float) -> Span:
-    return (f"  {share:.2g}% err", "bad" if share >= 1 else "dim") if share else ("  no errors", "dim")
-
-
-def _whole(value: float | None) -> Span:
-    return (signs().dash if value is None else f"{value:.0f}", "strong")
-
-
-def _machines(seen: Seen, points: int, cards: bool) -> tuple[Tile, ...]:
-    state, history = seen.state, seen.history
-    load = state.load
-    if cards:
-        figure = (
-            (f"{load.working:,} ", "strong"),
-            ("work", "dim"),
-            (f"  {load.idle:,} idle", "warn" if load.idle else "dim"),
-            (f"  {load.free:,} free", "dim"),
-        )
-        return (
-            Tile(name=f"{load.cards:,} GPUs", figure=figure, values=tuple(history.cluster("work", points)), top=100.0),
-            Tile(
-                name="power", figure=((watts(load.power_w), "strong"),), values=tuple(history.cluster("power", points))
-            ),
-        )
-    busy = [row.cpu_percent for row in state.figures.values() if row.cpu_percent is not None]
-    mean = sum(busy) / len(busy) if busy else None
-    cpus = sum(node.cpus for node in state.nodes.values())
-    ready = sum(replica.state == "ready" for replica in state.replicas.values())
-    values = history.node(next(iter(state.nodes)), "cpu") if len(state.nodes) == 1 else []
-    return (
-        Tile(
-            name=f"{cpus:,} CPUs", figure=((percent(mean), "strong"), (" busy", "dim")), values=tuple(values), top=100.0
-        ),
-        Tile(name="replicas", figure=((str(ready), "strong"), (f" ready of {len(state.replicas)}", "dim"))),
-    )

@@ -17,6 +17,8 @@ from console.state.diff import Diff
 from console.state.filter import parse_filter
 from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import Fact, chart_lines, fact_lines
+from console.widgets.lines import Line
+from console.widgets.note import Note
 from console.widgets.table import Table
 from console.widgets.text_block import TextBlock
 from llmgw.api.actions import Target
@@ -39,7 +41,9 @@ class Page(View, Generic[T]):
         self._facts = TextBlock()
         self._charts = TextBlock(id="charts")
         self.table: Table[T] = Table(self.table_spec())
+        self._note = Note()
         self._rows: Mapping[str, T] = {}
+        self._begin_on = place.row
 
     def table_spec(self) -> TableSpec[T]:
         """The table's columns."""
@@ -53,9 +57,21 @@ class Page(View, Generic[T]):
         """Its figures over time."""
         return []
 
+    def middle(self, seen: Seen, columns: int) -> list[Line]:
+        """What stands between the facts and the table: the charts."""
+        return chart_lines(self.charts(seen), columns)
+
     def rows(self, seen: Seen) -> Mapping[str, T]:
         """What belongs to it."""
         return {}
+
+    def notice(self) -> list[Line]:
+        """What stands in an empty table."""
+        return [[(self.EMPTY, "dim")]]
+
+    def title_facts(self) -> list[tuple[str, str]]:
+        """Facts for the table's title, with their styles."""
+        return []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="facts"):
@@ -63,6 +79,7 @@ class Page(View, Generic[T]):
         yield self._charts
         self.table.add_class("panel", "page-list")
         yield self.table
+        yield self._note
 
     def update(self, seen: Seen, diff: Diff | None) -> None:
         """All of it: a page is small."""
@@ -72,7 +89,7 @@ class Page(View, Generic[T]):
             self._say_gone(seen.state)
             return
         self._facts.set_lines(fact_lines(self.facts(seen), columns))
-        self._charts.set_lines(chart_lines(self.charts(seen), columns))
+        self._charts.set_lines(self.middle(seen, columns))
         rows = self.rows(seen)
         changed = {key for key in rows.keys() | self._rows.keys() if rows.get(key) is not self._rows.get(key)}
         self._rows = rows
@@ -80,10 +97,12 @@ class Page(View, Generic[T]):
             self.table.update_rows(rows, seen, None if diff is None else changed)
         else:
             self.table.tick(seen)
-        self.table.set_notice([[(self.EMPTY, "dim")]])
-        self.table.set_title(
-            title(self.NOUN, (f"{len(rows):,}", "bold"), (_filter_note(self.filter_text()), "$warning"))
-        )
+        if self._begin_on and self.table.move_to(self._begin_on):
+            self._begin_on = ""
+        self.table.set_notice(self.notice())
+        self._say_note()
+        facts = [(f"{len(rows):,}", "bold"), (_filter_note(self.filter_text()), "$warning"), *self.title_facts()]
+        self.table.set_title(title(self.NOUN, *facts))
 
     def tick(self, seen: Seen) -> None:
         """Ages and samples."""
@@ -92,6 +111,11 @@ class Page(View, Generic[T]):
     def on_resize(self) -> None:
         """Facts in another number of columns."""
         self.update(self.desk.seen(), None)
+        self.call_after_refresh(self._say_note)
+
+    def _say_note(self) -> None:
+        key = self.table.cursor_key
+        self._note.tell(self.table, self.table.spec, None if key is None else self._rows.get(key), self.desk.seen())
 
     def _say_gone(self, state: ClusterState) -> None:
         subject = self.place.subject
@@ -114,11 +138,11 @@ class Page(View, Generic[T]):
         """Opening a row."""
         if self.table.cursor_key is None:
             return []
-        return [Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.table.action_open)]
+        return [Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.open_cursor)]
 
     def focus_keys(self) -> None:
         """The table has the keys."""
-        self.table.focus(scroll_visible=False)
+        self.give_keys(self.table)
 
     def filter_text(self) -> str:
         """The table's filter."""
@@ -144,16 +168,26 @@ class Page(View, Generic[T]):
 
     def on_table_moved(self) -> None:
         """Another row."""
+        self._say_note()
         self.desk.refresh_frame()
 
     def on_table_arranged(self) -> None:
         """Marks."""
         self.desk.refresh_frame()
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def open_row(self, key: str) -> None:
         """The row's own page."""
+        self.open_subject(Subject(target=self.ROW_TARGET, key=key))
+
+    def open_cursor(self) -> None:
+        """Open what the cursor is on."""
+        if self.table.cursor_key is not None:
+            self.open_row(self.table.cursor_key)
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        """A row was clicked twice."""
         event.stop()
-        self.open_subject(Subject(target=self.ROW_TARGET, key=event.key))
+        self.open_row(event.key)
 
 
 def _filter_note(text: str) -> str:

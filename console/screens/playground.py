@@ -251,7 +251,7 @@ class Playground(View):
 
     def focus_keys(self) -> None:
         """The line has the keys."""
-        self._input.focus()
+        self.give_keys(self._input)
 
     def on_descendant_focus(self) -> None:
         """Letters mean something else."""

@@ -1,16 +1,18 @@
 """All about one replica, with the cards it holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from console.figures import age, pair, percent, size, watts
+from console.places import Subject
 from console.screens.page import Page
-from console.screens.replicas import progress_cell
+from console.screens.replicas import own_part, progress_cell
 from console.screens.states import state_cell
 from console.signs import signs
+from console.state.cards import card_key
 from console.state.loads import column
-from console.widgets.columns import Column, Seen, TableSpec
+from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.paint import heat
 from llmgw.api.actions import Target
@@ -42,16 +44,28 @@ def cards_on(node: NodeRow, seen: Seen) -> dict[str, CardOn]:
     """A node's cards by key."""
     figures = seen.state.figures.get(node.name)
     return {
-        f"{node.name}:{card.index}:{card.uuid}": CardOn(node=node.name, place=place, card=card, figures=figures)
+        card_key(node.name, card): CardOn(node=node.name, place=place, card=card, figures=figures)
         for place, card in enumerate(node.cards)
     }
+
+
+def _holder(on: CardOn, seen: Seen) -> Cell:
+    """The model, and what tells its replica from the model's others."""
+    if not on.card.replica:
+        return ("free", "dim")
+    replica = seen.state.replicas.get(on.card.replica)
+    return [(replica.model, ""), (f" {own_part(replica)}", "dim")] if replica else (on.card.replica, "")
+
+
+def _problem(on: CardOn, _: Seen) -> Cell:
+    return (on.card.problem or ("" if on.card.healthy else "not healthy"), "warn")
 
 
 CARDS: TableSpec[CardOn] = TableSpec(
     columns=(
         Column(key="index", title="card", width=4, align="right", cell=lambda on, _: (str(on.card.index), "strong")),
-        Column(key="name", title="name", width=14, grow=1, most=24, cell=lambda on, _: (on.card.name, "")),
-        Column(key="class", title="class", width=10, cell=lambda on, _: (on.card.gpu_class, "dim"), priority=2),
+        Column(key="name", title="name", width=14, grow=1, most=24, priority=6, cell=lambda on, _: (on.card.name, "")),
+        Column(key="class", title="class", width=10, priority=4, cell=lambda on, _: (on.card.gpu_class, "dim")),
         Column(
             key="work",
             title="work",
@@ -87,41 +101,22 @@ CARDS: TableSpec[CardOn] = TableSpec(
             title="heat",
             width=6,
             align="right",
-            priority=4,
+            priority=5,
             cell=lambda on, _: (_degrees(column(on.figures.temperature_c, on.place) if on.figures else None), ""),
         ),
-        Column(
-            key="holder",
-            title="held by",
-            width=14,
-            grow=4,
-            most=44,
-            cell=lambda on, seen: (_holder(on, seen), "" if on.card.replica else "dim"),
-        ),
-        Column(
-            key="problem",
-            title="last word",
-            width=8,
-            grow=4,
-            priority=5,
-            cell=lambda on, _: (on.card.problem or ("" if on.card.healthy else "not healthy"), "warn"),
-        ),
+        Column(key="holder", title="held by", width=22, grow=1, most=48, cell=_holder, whole=_holder),
+        Column(key="problem", title="last word", width=12, grow=4, priority=2, cell=_problem, whole=_problem),
     ),
     words=lambda on: f"{on.card.name} {on.card.gpu_class} {on.card.uuid} {on.card.problem} {on.card.replica or 'free'}",
     facts=lambda on: {"gpu": on.card.gpu_class, "state": "held" if on.card.replica else "free"},
     markable=False,
 )
+HELD: TableSpec[CardOn] = replace(CARDS, columns=tuple(each for each in CARDS.columns if each.key != "holder"))
+"""Cards of one replica: who holds them is what the page is about."""
 
 
 def _degrees(value: float | None) -> str:
     return signs().dash if value is None else f"{value:.0f}°"
-
-
-def _holder(on: CardOn, seen: Seen) -> str:
-    if not on.card.replica:
-        return "free"
-    replica = seen.state.replicas.get(on.card.replica)
-    return f"{replica.model} {on.card.replica}" if replica else on.card.replica
 
 
 class ReplicaPage(Page[CardOn]):
@@ -133,7 +128,7 @@ class ReplicaPage(Page[CardOn]):
 
     def table_spec(self) -> TableSpec[CardOn]:
         """Cards."""
-        return CARDS
+        return HELD
 
     def rows(self, seen: Seen) -> Mapping[str, CardOn]:
         """Those it holds."""
@@ -142,6 +137,10 @@ class ReplicaPage(Page[CardOn]):
         if node is None:
             return {}
         return {key: on for key, on in cards_on(node, seen).items() if on.card.replica == replica.id}
+
+    def open_row(self, key: str) -> None:
+        """The machine the card is in."""
+        self.open_subject(Subject(target=Target.NODE, key=self._rows[key].node))
 
     def facts(self, seen: Seen) -> list[Fact]:
         """From its agent."""

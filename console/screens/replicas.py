@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from console.figures import clock, short_age, size
+from console.figures import clock, plural, short_age, size
 from console.screens.states import state_cell, state_rank
 from console.screens.table_view import TableView
 from console.state.cluster import ClusterState
@@ -30,10 +30,14 @@ def progress_cell(replica: ReplicaRow, seen: Seen) -> Cell:
     if replica.state == "draining":
         return (f"{replica.in_flight} in flight", "warn")
     if replica.state == "failed":
-        return (replica.message, "bad")
+        return (f"after {plural(replica.restarts, 'restart')}" if replica.restarts else "", "warn")
     if replica.state == "ready":
         return [(f"{replica.in_flight}", "" if replica.in_flight else "dim"), (f" of {replica.slots} slots", "dim")]
     return ("", "")
+
+
+def _said(replica: ReplicaRow, _: Seen) -> Cell:
+    return (replica.message, "bad" if replica.state == "failed" else "dim")
 
 
 def own_part(replica: ReplicaRow) -> str:
@@ -52,7 +56,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="model",
             title="model",
             width=16,
-            grow=3,
+            grow=2,
             most=40,
             cell=lambda replica, _: (replica.model, "strong"),
             sort=lambda replica, _: replica.model.casefold(),
@@ -95,8 +99,8 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="progress",
             title="progress",
             width=22,
-            grow=3,
-            most=60,
+            grow=1,
+            most=34,
             cell=progress_cell,
             sort=lambda replica, _: _done(replica),
             descending=True,
@@ -106,7 +110,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             title="cards",
             width=5,
             align="right",
-            priority=5,
+            priority=4,
             cell=lambda replica, _: (str(len(replica.cards)) if replica.cards else "cpu", "dim"),
             sort=lambda replica, _: len(replica.cards),
             descending=True,
@@ -125,7 +129,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="engine",
             title="engine",
             width=9,
-            priority=4,
+            priority=5,
             cell=lambda replica, _: (replica.engine, "dim"),
             sort=lambda replica, _: replica.engine,
         ),
@@ -142,10 +146,11 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
         Column(
             key="message",
             title="last word",
-            width=14,
-            grow=5,
+            width=25,
+            grow=8,
             priority=2,
-            cell=lambda replica, _: ("" if replica.state == "failed" else replica.message, "dim"),
+            cell=_said,
+            whole=_said,
         ),
     ),
     words=lambda replica: f"{replica.id} {replica.model} {replica.node} {replica.state} {replica.message}",

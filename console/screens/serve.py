@@ -19,13 +19,16 @@ from llmgw.api.problems import ClientError
 from llmgw.api.types import Explanation, ModelResult, ServeRequest
 from llmgw.core.catalog import DEFAULT_CONTEXT, ENGINES, MAX_CONTEXT, MAX_REPLICAS, MAX_SLOTS, MIN_CONTEXT, Scaling
 from llmgw.core.errors import InvalidInput
-from llmgw.core.sources import default_model_name, parse_source
+from llmgw.core.fit import UNKNOWN_WEIGHTS
+from llmgw.core.sources import default_model_name, format_source, parse_source
 
 if TYPE_CHECKING:
     from console.app import Console
 
 ASK_AFTER_S = 0.25
 """Quiet time after a letter before the server is asked: a word typed at speed is one question."""
+MAX_NAMES = 3
+"""Names of models a remark lists; the others are counted."""
 FORMS: tuple[tuple[str, str], ...] = (
     ("hf:ORG/REPO[@REVISION][:FILE]", "from a Hugging Face hub; the file for one GGUF of several"),
     ("https://HOST/FILE[#sha256=HEX]", "one file behind a URL"),
@@ -34,6 +37,7 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("sim:NAME", "no weights at all: a simulated model, for trying"),
 )
 """How a source is written, shown until one is."""
+SCHEMES = tuple(f"{form.partition(':')[0]}:" for form, _ in FORMS)
 
 
 class ServeForm(Form[ModelResult]):
@@ -61,7 +65,7 @@ class ServeForm(Form[ModelResult]):
     def fields(self) -> Sequence[Field]:
         """Those of `ctl model serve`, without the rare ones."""
         state = self.host.store.state
-        sources = {*state.weights, *(model.source for model in state.models.values())}
+        sources = {*state.weights, *(model.source for model in state.models.values() if not model.spec.external)}
         engines = {*ENGINES, *(engine.engine for node in state.nodes.values() for engine in node.engines)}
         classes = {card.gpu_class for node in state.nodes.values() for card in node.cards}
         given = dict(enumerate(self.arguments))
@@ -114,16 +118,34 @@ class ServeForm(Form[ModelResult]):
         try:
             parse_source(values["source"])
         except InvalidInput as error:
-            found["source"] = said_of(error)
+            begun = values["source"].startswith(SCHEMES)
+            found["source"] = said_of(error) if begun else "no source begins like that"
         name = values["name"] or default_name(values["source"])
         if name and any(name in model.spec.names for model in self.host.store.state.models.values()):
-            found["name"] = f"{name} is served already"
+            found["name"] = f"{name} is served already" + ("" if values["name"] else ": type another one")
         least, most = whole(values["min"]), whole(values["max"])
         if most is not None and (1 if least is None else least) > most:
             found["max"] = f"is under the least, {1 if least is None else least:,}"
         return found
 
     def remarks(self, values: Values) -> dict[str, Line]:
+        """That the source is served already, and how many cards of the class there are."""
+        return {**self._same_source(values), **self._free_cards(values)}
+
+    def _same_source(self, values: Values) -> dict[str, Line]:
+        """The models served from the source, and what is to be done: a second one of the same is seldom meant."""
+        source = canonical(values["source"])
+        same = sorted(name for name, model in self.host.store.state.models.items() if source and model.source == source)
+        if not same:
+            return {}
+        line: Line = [("served already as ", "warn"), (", ".join(same[:MAX_NAMES]), "strong")]
+        line += [(f" and {len(same) - MAX_NAMES} more", "warn")] if same[MAX_NAMES:] else []
+        if values["name"] and values["name"] not in same:
+            return {"source": [*line, ("; this will be another model, with replicas of its own", "")]}
+        more: Line = [(": scale ", "warn"), (same[0], "strong"), (" (", ""), ("+", "key"), (" on its row)", "")]
+        return {"source": [*line, *more, (", or give this one another name", "warn")]}
+
+    def _free_cards(self, values: Values) -> dict[str, Line]:
         """How many cards of the class there are, and how many nobody holds."""
         wanted = values["gpu_class"]
         if not wanted:
@@ -141,9 +163,9 @@ class ServeForm(Form[ModelResult]):
         self.rows["max"].stand_in(str(max(1, whole(values["min"]) or 1)))
         if self._timer is not None:
             self._timer.stop()
-        if not values["source"]:
+        if not values["source"].startswith(SCHEMES):
             self._answer(None)
-            self.fit.say([("a source is written", "dim")], [_form_line(*form) for form in FORMS])
+            self._say_forms()
         elif self.wrong(values):
             self._answer(None)
             self.fit.say([("every node is asked once the fields are right", "dim")])
@@ -151,6 +173,9 @@ class ServeForm(Form[ModelResult]):
             self.explanation = None
             self._timer = self.set_timer(ASK_AFTER_S, self._ask)
             self.say()
+
+    def _say_forms(self) -> None:
+        self.fit.say([("a source is written", "dim")], [_form_line(*form) for form in FORMS])
 
     def _ask(self) -> None:
         values = self.values()
@@ -182,12 +207,14 @@ class ServeForm(Form[ModelResult]):
         found = self.explanation
         if found is None:
             return [*line, ("; asking every node", "dim")]
+        if not found.verdicts:
+            return [*line, (", which waits until a node has joined", "warn")]
         if found.would_place is None:
             return [*line, (", which waits for room: ", "warn"), (found.message, "warn")]
         first = "it" if least == 1 else "the first"
         line += [(f"; {first} goes to ", ""), (found.would_place, "strong")]
         line += [(f" and takes {size(found.need_bytes)}", "")] if found.need_bytes else []
-        if found.need_detail.startswith("weights 0 B"):
+        if found.need_detail.startswith(UNKNOWN_WEIGHTS):
             line.append((", and the weights, whose size is known once they are looked up", "warn"))
         return line
 
@@ -216,6 +243,14 @@ def request(values: Values) -> ServeRequest:
         engine=values["engine"] or None,
         gpu_class=values["gpu_class"] or None,
     )
+
+
+def canonical(source: str) -> str:
+    """How the catalog writes the source; empty while it is none."""
+    try:
+        return format_source(parse_source(source))
+    except InvalidInput:
+        return ""
 
 
 def default_name(source: str) -> str:

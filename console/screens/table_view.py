@@ -16,6 +16,7 @@ from console.state.cluster import ClusterState
 from console.state.diff import Diff
 from console.state.filter import parse_filter
 from console.widgets.columns import Seen, TableSpec
+from console.widgets.note import Note
 from console.widgets.paint import Span
 from console.widgets.table import Table
 from llmgw.api.actions import Target
@@ -38,6 +39,7 @@ class TableView(View, Generic[T]):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.table: Table[T] = Table(self.table_spec())
+        self._note = Note()
 
     def table_spec(self) -> TableSpec[T]:
         """What the table shows."""
@@ -58,6 +60,7 @@ class TableView(View, Generic[T]):
     def compose(self) -> ComposeResult:
         self.table.add_class("panel")
         yield self.table
+        yield self._note
 
     def show(self, seen: Seen) -> None:
         """Everything anew."""
@@ -70,6 +73,7 @@ class TableView(View, Generic[T]):
             self.table.update_rows(self.rows(seen.state), seen, changed)
         self._say_notice(seen.state)
         self._say_title(seen.state)
+        self._say_note()
 
     def tick(self, seen: Seen) -> None:
         """Ages."""
@@ -78,14 +82,18 @@ class TableView(View, Generic[T]):
 
     def subjects(self) -> tuple[Subject, ...]:
         """The marked rows, else the cursor's."""
-        return tuple(Subject(target=self.TARGET, key=key) for key in self.table.chosen())
+        return tuple(self.subject_of(key) for key in self.table.chosen())
+
+    def subject_of(self, key: str) -> Subject:
+        """What the row under `key` is to actions."""
+        return Subject(target=self.TARGET, key=key)
 
     def commands(self) -> list[Command]:
         """Opening and marking, for the footer and the help; the table itself has the keys."""
         if self.table.cursor_key is None:
             return []
         return [
-            Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.table.action_open),
+            Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.open_cursor),
             Command(id="mark", label="mark", key="space", group=self.NOUN, run=self.table.action_mark),
             Command(id="sort", label="sort", key="o", group=self.NOUN, run=lambda: self.table.action_sort(1)),
             Command(id="reverse", label="sort the other way", key="O", group=self.NOUN, run=self.table.action_reverse),
@@ -93,7 +101,7 @@ class TableView(View, Generic[T]):
 
     def focus_keys(self) -> None:
         """The table has the keys."""
-        self.table.focus(scroll_visible=False)
+        self.give_keys(self.table)
 
     def filter_text(self) -> str:
         """The table's filter."""
@@ -121,23 +129,39 @@ class TableView(View, Generic[T]):
         key = self.table.cursor_key
         if key is None:
             return None
-        subject = Subject(target=self.TARGET, key=key)
+        subject = self.subject_of(key)
         row = row_of(state, subject)
         return None if row is None else (subject, row)
 
     def on_table_moved(self) -> None:
-        """Another row may allow other actions."""
+        """Another row may allow other actions, and has its own word."""
+        self._say_note()
         self.desk.refresh_frame()
 
     def on_table_arranged(self) -> None:
         """Marks, sorting or the number of rows changed."""
+        self._say_note()
         self._say_title(self.desk.seen().state)
         self.desk.refresh_frame()
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def open_cursor(self) -> None:
         """Open what the cursor is on."""
+        if self.table.cursor_key is not None:
+            self.open_subject(self.subject_of(self.table.cursor_key))
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        """A row was clicked twice."""
         event.stop()
-        self.open_subject(Subject(target=self.TARGET, key=event.key))
+        self.open_subject(self.subject_of(event.key))
+
+    def on_resize(self) -> None:
+        """Other columns fit, or none more."""
+        self.call_after_refresh(self._say_note)
+
+    def _say_note(self) -> None:
+        spec, key, seen = self.table.spec, self.table.cursor_key, self.desk.seen()
+        if any(column.whole is not None for column in spec.columns):
+            self._note.tell(self.table, spec, None if key is None else self.rows(seen.state).get(key), seen)
 
     def _say_notice(self, state: ClusterState) -> None:
         if not state.heard:
@@ -154,6 +178,9 @@ class TableView(View, Generic[T]):
 
     def _say_title(self, state: ClusterState) -> None:
         table = self.table
+        if not state.heard:
+            table.set_title(title(self.NOUN))
+            return
         shown, total = len(table.shown), table.total
         count = f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"
         column, descending = table.sorted_by

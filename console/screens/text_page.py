@@ -51,7 +51,7 @@ class TextPage(View):
 
     def focus_keys(self) -> None:
         """The text has the keys."""
-        self.lines.focus(scroll_visible=False)
+        self.give_keys(self.lines)
 
     def filter_text(self) -> str:
         """What is searched for."""

@@ -15,6 +15,7 @@ from console.places import Place, Subject
 from console.signs import signs
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
+from console.state.scopes import KINDS, scope
 from console.state.store import Link
 from console.text import plain
 from console.widgets.columns import Seen
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
     from console.client.access import Accesses
     from console.client.api import Admin
 
-PAGE_OF: dict[Target, str] = {Target.MODEL: "model", Target.REPLICA: "replica", Target.NODE: "node"}
+PAGE_OF: dict[Target, str] = {
+    Target.MODEL: "model",
+    Target.REPLICA: "replica",
+    Target.NODE: "node",
+    Target.KEY: "key",
+    Target.TEAM: "team",
+    Target.TENANT: "tenant",
+}
 """Target → the page that tells all about one of it."""
 
 
@@ -55,8 +63,8 @@ class Desk(Protocol):
     def seen(self) -> Seen:
         """The state as it is."""
 
-    def go(self, place: Place) -> None:
-        """Show another place."""
+    def go(self, place: Place, *, filter_: str = "") -> None:
+        """Show another place, filtered."""
 
     def back(self) -> None:
         """Show the place before."""
@@ -109,6 +117,10 @@ class View(Widget):
     def focus_keys(self) -> None:
         """Take the keys."""
 
+    def give_keys(self, widget: Widget) -> None:
+        """A widget of the view has the keys, at once: `Widget.focus` waits its turn, a key typed ahead does not."""
+        self.screen.set_focus(widget, scroll_visible=False)
+
     def filter_text(self) -> str:
         """What `/` holds now."""
         return ""
@@ -130,15 +142,17 @@ class View(Widget):
         subjects = self.subjects()
         return "\n".join(subject.key for subject in subjects)
 
-    def open_subject(self, subject: Subject) -> None:
-        """Go to the page about `subject`, if there is one."""
+    def open_subject(self, subject: Subject, *, row: str = "") -> None:
+        """Go to the page about `subject`, if there is one; its cursor begins on `row`."""
         page = PAGE_OF.get(subject.target)
         if page is not None:
-            self.desk.go(Place(view=page, subject=subject))
+            self.desk.go(Place(view=page, subject=subject, row=row))
 
 
 def row_of(state: ClusterState, subject: Subject) -> object | None:
     """The row a subject means; none when it is gone."""
+    if subject.target in KINDS:
+        return scope(state, KINDS[subject.target], subject.key)
     topic = {Target.MODEL: "models", Target.REPLICA: "replicas", Target.NODE: "nodes", Target.KEY: "keys"}.get(
         subject.target, "weights" if subject.target.value == "weights" else ""
     )

@@ -134,7 +134,7 @@ class Weights(TableView[WeightsRow]):
         spare = size(sum(row.done_bytes for row in orphans))
         return [
             (f"{held} on the mirror" if state.weights else "", ""),
-            (f"{len(coming)} coming, {size(missing)} to go" if coming else "", "$tone-info"),
+            (f"{len(coming)} coming" + (f", {size(missing)} to go" if missing else "") if coming else "", "$tone-info"),
             (f"{failed} failed" if failed else "", "bold $error"),
             (f"{plural(len(orphans), 'orphan')} with {spare}" if orphans else "", "$warning"),
         ]
@@ -159,10 +159,10 @@ class Weights(TableView[WeightsRow]):
             f"{plural(len(models), 'model')} {need} it ({named}): remove the model first, or with its files"
         )
 
-    def open_subject(self, subject: Subject) -> None:
+    def open_subject(self, subject: Subject, *, row: str = "") -> None:
         """The model that needs it, where there is one; else all of it, as YAML."""
-        row = self._row(subject.key)
-        if row is not None and len(row.models) == 1 and row.models[0] in self.desk.seen().state.models:
-            super().open_subject(Subject(target=Target.MODEL, key=row.models[0]))
+        weights = self._row(subject.key)
+        if weights is not None and len(weights.models) == 1 and weights.models[0] in self.desk.seen().state.models:
+            super().open_subject(Subject(target=Target.MODEL, key=weights.models[0]))
         else:
             self.desk.go(Place(view="yaml", subject=subject))

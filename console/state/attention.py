@@ -1,14 +1,19 @@
 """What needs attention, worst first: every problem a sentence with a figure, and the command that leads on from it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from console.figures import age, plural, size
+from console.figures import age, money, plural, size
+from console.state.cards import card_key
 from console.state.cluster import ClusterState
+from console.state.rates import REACHED, Pace, Rates
+from console.state.scopes import NEAR, REVOKED, fullest, standing_of, target_of
 from llmgw.api.actions import Target
-from llmgw.api.watch import CardRow, ModelRow, NodeRow, ReplicaRow
+from llmgw.api.watch import CardRow, KeyRow, ModelRow, NodeRow, ReplicaRow, ScopeRow
 from llmgw.core.cluster import LOST_AFTER_S
+from llmgw.core.limits import period_end
 
 _NO_LEADER = "no control plane leads: nothing is changed or placed"
 MAX_PROBLEMS = 500
@@ -39,16 +44,25 @@ class Problem:
     sentence: str
     command: str
     """Id of the command that leads on: `explain`, `logs`, `open`."""
+    part: str = ""
+    """What tells it from others of the same row: they are told side by side."""
+    row: str = ""
+    """Row that it is about on the page of `key`, where it is about one of several."""
 
     @property
     def id(self) -> str:
         """Stable while the problem lasts, so that a cursor stays on it."""
-        return f"{self.target}\0{self.key}\0{self.name}"
+        return f"{self.target}\0{self.key}\0{self.name}\0{self.part}"
 
 
-def problems(state: ClusterState, now: float) -> tuple[Problem, ...]:
-    """Every problem of `state` at the server's time `now`, worst first and then by name."""
-    found = [*_cluster(state), *_models(state, now), *_replicas(state, now), *_nodes(state, now), *_weights(state)]
+def problems(state: ClusterState, now: float, rates: Rates | None = None) -> tuple[Problem, ...]:
+    """Every problem of `state` at the server's time `now`, worst first and then by name.
+
+    Without `rates` nobody is known to be at a limit.
+    """
+    models = list(_models(state, now))
+    found = [*_cluster(state), *models, *_replicas(state, now), *_nodes(state, now), *_weights(state, models)]
+    found += _scopes(state, now, rates or Rates())
     found.sort(key=lambda problem: (problem.severity, problem.target != Target.CLUSTER, problem.name, problem.key))
     return tuple(found[:MAX_PROBLEMS])
 
@@ -127,11 +141,13 @@ def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:
     for name, node in state.nodes.items():
         if node.state in ("silent", "lost"):
             yield _problem(Severity.WARNING, Target.NODE, name, name, _unheard(state, node, now), "open")
-        for sentence in node.problems:
-            yield _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
+        for number, sentence in enumerate(node.problems):
+            problem = _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
+            yield replace(problem, part=str(number))
         for card in node.cards:
             if not card.healthy:
-                yield _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", _worn(card), "open")
+                worn = _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", _worn(card), "open")
+                yield replace(worn, row=card_key(name, card))
 
 
 def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
@@ -148,13 +164,47 @@ def _worn(card: CardRow) -> str:
     return f"{card.name}: {card.problem or 'not healthy'}"
 
 
-def _weights(state: ClusterState) -> Iterator[Problem]:
+def _weights(state: ClusterState, models: Sequence[Problem]) -> Iterator[Problem]:
+    """Fetches that failed, but for those whose model says so itself."""
+    said = {problem.key: problem.sentence for problem in models}
     for row in state.weights.values():
-        if row.state == "failed":
+        if row.state == "failed" and not (row.models and row.message and row.message in said.get(row.models[0], "")):
             name = row.models[0] if row.models else row.source
             sentence = f"weights cannot be fetched: {row.message or row.source}"
             target = Target.MODEL if row.models else Target.CLUSTER
-            yield _problem(Severity.BROKEN, target, name, name, sentence, "explain" if row.models else "")
+            problem = _problem(Severity.BROKEN, target, name, name, sentence, "explain" if row.models else "")
+            yield replace(problem, part=row.source)
+
+
+def _scopes(state: ClusterState, now: float, rates: Rates) -> Iterator[Problem]:
+    for topic, rows in (("keys", state.keys), ("scopes", state.scopes)):
+        for key, row in rows.items():
+            if not (row.budgets or row.limits.rpm or row.limits.tpm) or standing_of(row) == REVOKED:
+                continue
+            sentence = _budget(row, now) or _limit(row, rates.pace(topic, key, now))
+            if sentence:
+                target = target_of(row)
+                subject = row.id if isinstance(row, KeyRow) else row.name
+                yield _problem(Severity.WARNING, target, subject, row.name, f"{target}: {sentence}", "open")
+
+
+def _budget(row: KeyRow | ScopeRow, now: float) -> str:
+    purse = fullest(row)
+    if purse is None or purse.share < NEAR:
+        return ""
+    budget = purse.budget
+    figures = f"{money(purse.spent_micros)} of {money(budget.amount_micros)} a {budget.period}"
+    again = f"{budget.period} ends in {age(period_end(budget.period, now) - now)}"
+    if purse.share >= 1:
+        return f"budget spent, {figures}: refused until the {again}"
+    return f"{math.floor(100 * purse.share)}% of its budget spent, {figures}; the {again}"
+
+
+def _limit(row: KeyRow | ScopeRow, pace: Pace) -> str:
+    for limit, answered, word in ((row.limits.rpm, pace.requests, "requests"), (row.limits.tpm, pace.tokens, "tokens")):
+        if limit and answered >= REACHED * limit:
+            return f"at its limit, {answered:,} of {limit:,} {word} in the last minute: what is more is refused"
+    return ""
 
 
 def _problem(severity: Severity, target: Target, key: str, name: str, sentence: str, command: str) -> Problem:

@@ -105,6 +105,11 @@ class CardAt:
         return self.memory if mode is Mode.MEMORY else self.temperature
 
 
+def card_key(node: str, card: CardRow) -> str:
+    """Key of a card's row in the table of its node's cards."""
+    return f"{node}:{card.index}:{card.uuid}"
+
+
 def card_at(state: ClusterState, node: str, place: int) -> CardAt | None:
     """The card in that place of that node; none when there is no such card."""
     row = state.nodes.get(node)
@@ -121,6 +126,22 @@ def cards_of(state: ClusterState, node: str) -> Iterator[CardAt]:
     figures = state.figures.get(node)
     for place, card in enumerate(row.cards):
         yield CardAt(node=row, place=place, card=card, figures=figures)
+
+
+def figures_of(state: ClusterState, node: str, mode: Mode) -> list[float]:
+    """What a mode shows of those of a node's cards that report it. Reads the columns: it is done for whole clusters."""
+    figures, row = state.figures.get(node), state.nodes.get(node)
+    if figures is None or row is None:
+        return []
+    if mode is Mode.MEMORY:
+        pairs = zip(figures.memory_used_bytes, (card.memory_total_bytes for card in row.cards), strict=False)
+        return [100 * used / total for used, total in pairs if used is not None and total]
+    told = {
+        Mode.WORK: figures.work_percent,
+        Mode.BUSY: figures.utilization_percent,
+        Mode.TEMPERATURE: figures.temperature_c,
+    }[mode]
+    return [figure for figure in told[: len(row.cards)] if figure is not None]
 
 
 def scale(figure: float | None, mode: Mode) -> float | None:

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from console.state.diff import NOTHING, Diff
+from console.state.index import ReplicaIndex
 from console.state.loads import NO_LOAD, NodeLoad, node_load, total_load
 from llmgw.api.watch import (
     ROW_TYPES,
@@ -24,6 +25,7 @@ from llmgw.api.watch import (
     ModelRow,
     NodeRow,
     ReplicaRow,
+    ScopeRow,
     Snapshot,
     Tick,
     TrafficRow,
@@ -39,30 +41,6 @@ ALL = "*"
 _DECODERS = {topic: msgspec.json.Decoder(type_) for topic, type_ in ROW_TYPES.items()}
 _SKEW_S = 0.5
 """Clocks that differ by less are taken as equal, so that a slow message does not move every age."""
-
-
-class ReplicaIndex:
-    """Replicas by model and by node, built when first asked for."""
-
-    def __init__(self, replicas: Rows[ReplicaRow]) -> None:
-        self._replicas = replicas
-
-    @cached_property
-    def by_model(self) -> Mapping[str, tuple[ReplicaRow, ...]]:
-        """Model → its replicas, in the order of their ids."""
-        return self._group("model")
-
-    @cached_property
-    def by_node(self) -> Mapping[str, tuple[ReplicaRow, ...]]:
-        """Node → the replicas on it."""
-        return self._group("node")
-
-    def _group(self, name: str) -> Mapping[str, tuple[ReplicaRow, ...]]:
-        groups: dict[str, list[ReplicaRow]] = {}
-        for key in sorted(self._replicas):
-            row = self._replicas[key]
-            groups.setdefault(getattr(row, name), []).append(row)
-        return {key: tuple(rows) for key, rows in groups.items()}
 
 
 _NO_REPLICAS = ReplicaIndex({})
@@ -92,6 +70,7 @@ class ClusterState:
     traffic: Rows[TrafficRow] = field(default_factory=_none)
     weights: Rows[WeightsRow] = field(default_factory=_none)
     keys: Rows[KeyRow] = field(default_factory=_none)
+    scopes: Rows[ScopeRow] = field(default_factory=_none)
     audit: Rows[AuditRow] = field(default_factory=_none)
     loads: Mapping[str, NodeLoad] = field(default_factory=_none)
     """Node → what its cards do."""
@@ -123,11 +102,11 @@ class ClusterState:
 
     def replicas_of(self, model: str) -> tuple[ReplicaRow, ...]:
         """A model's replicas."""
-        return self.index.by_model.get(model, ())
+        return self.index.of_model(model)
 
     def replicas_on(self, node: str) -> tuple[ReplicaRow, ...]:
         """The replicas on a node."""
-        return self.index.by_node.get(node, ())
+        return self.index.on_node(node)
 
     def apply(self, message: Message, *, at: float) -> "tuple[ClusterState, Diff]":
         """The state after `message`, received at our unix time `at`, and what differs."""
@@ -195,7 +174,8 @@ class _Change:
         diff = Diff(changed=self._changed, gone=self._gone)
         fields: dict[str, object] = dict(self._topics)
         if "replicas" in self._topics:
-            fields["index"] = ReplicaIndex(cast("Rows[ReplicaRow]", self._topics["replicas"]))
+            replicas = cast("Rows[ReplicaRow]", self._topics["replicas"])
+            fields["index"] = self._before.index.after(replicas, diff.keys("replicas"))
         if diff.touches("nodes", "figures"):
             fields["loads"] = self._loads(diff)
         return replace(base, **fields, unreadable=base.unreadable + self._unreadable), diff  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 Pure: the same state, order and folds give the same lines. Nodes that need somebody are never folded.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from console.state.cluster import ClusterState
@@ -69,8 +69,11 @@ class Folds:
         return nodes > FOLD_OVER if self.fold is None else self.fold
 
 
-def quiet_kind(state: ClusterState, node: NodeRow) -> str:
-    """`free` where nobody holds a card, `at work` where all are held and work; empty where there is more to tell."""
+def quiet_kind(state: ClusterState, node: NodeRow, unsteady: Container[str]) -> str:
+    """`free` where nobody holds a card, `at work` where all are held and work; empty where there is more to tell.
+
+    `unsteady` are the nodes with a replica that is not ready.
+    """
     if node.state != "connected" or node.problems or not node.cards:
         return ""
     load = state.node_load(node.name)
@@ -78,8 +81,7 @@ def quiet_kind(state: ClusterState, node: NodeRow) -> str:
         return ""
     if load.free == load.cards:
         return "free"
-    steady = all(replica.state == "ready" for replica in state.replicas_on(node.name))
-    return "at work" if load.working == load.cards and steady else ""
+    return "at work" if load.working == load.cards and node.name not in unsteady else ""
 
 
 def rank(state: ClusterState, node: NodeRow) -> int:
@@ -118,9 +120,10 @@ def arrange(state: ClusterState, names: Iterable[str], folds: Folds, across: int
 
 def _groups(state: ClusterState, names: Iterable[str]) -> dict[str, GroupLine]:
     members: dict[tuple[str, str, int], list[str]] = {}
+    unsteady = {replica.node for replica in state.replicas.values() if replica.state != "ready"}
     for name in names:
         node = state.nodes[name]
-        kind = quiet_kind(state, node)
+        kind = quiet_kind(state, node, unsteady)
         if kind:
             members.setdefault((kind, node.cards[0].gpu_class, len(node.cards)), []).append(name)
     return {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from console.state.cluster import ALL, ClusterState
 from console.state.loads import column
+from console.state.rates import Rates
 from llmgw.api.watch import FiguresRow, TrafficRow
 from llmgw.api.watch import History as Past
 
@@ -20,8 +21,12 @@ SAMPLES = 450
 NODE_SAMPLE_S = 10.0
 """Time between two samples of a node's cards; agents report about as often."""
 NODE_SAMPLES = 90
+NODES_AT_ONCE = 50
+"""Nodes sampled with one message: a thousand at once would keep a key waiting."""
+ROUND_MESSAGES = 10
+"""Messages, one tenth of a second apart, over which the nodes of a cluster are sampled at most."""
 MAX_MODELS = 2000
-"""Models with a ring of their own; 18 MB when all are taken."""
+"""Models with a ring of their own; 22 MB when all are taken."""
 
 TRAFFIC: dict[str, Callable[[TrafficRow], float | None]] = {
     "requests": lambda row: row.requests_per_s,
@@ -29,6 +34,7 @@ TRAFFIC: dict[str, Callable[[TrafficRow], float | None]] = {
     "first_p50": lambda row: row.first_token_p50_ms,
     "first_p95": lambda row: row.first_token_p95_ms,
     "open": lambda row: row.open_requests,
+    "inter_p95": lambda row: row.inter_token_p95_ms,
 }
 """Figures kept of each model and of all together."""
 CARD_FIGURES = ("work", "busy", "memory", "temperature", "power")
@@ -54,19 +60,42 @@ class Ring:
         values = self._values[self._next :].tolist() + self._values[: self._next].tolist()
         return values[-count:] if count > 0 else []
 
+    def means(self, count: int, each: int) -> list[float]:
+        """Means of the newest `count` groups of `each` figures that are full, oldest first; `size` is a multiple of it.
+
+        A group begins where a ring does: a figure more changes no mean that was there before.
+        """
+        under_way = self._next % each
+        values = self.last(len(self._values))
+        full = values[: len(values) - under_way]
+        groups = [full[end - each : end] for end in range(len(full), each - 1, -each)][:count]
+        return [_mean(group) for group in reversed(groups)]
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
+
 
 class History:
     """Samples of a cluster. Its one writer calls `record` after every message; reading changes nothing."""
 
     def __init__(self) -> None:
+        self.rates = Rates()
+        """What those with limits were answered in the last minute."""
         self._models: dict[str, dict[str, Ring]] = {}
         self._cluster: dict[str, Ring] = {name: Ring() for name in ("working", "idle", "power", "work")}
         self._nodes: dict[str, deque[array[int]]] = {}
+        self._due: list[str] = []
+        """Nodes whose sample of this round is still to be taken."""
         self._sampled_at = self._nodes_at = -math.inf
 
     def record(self, state: ClusterState, now: float) -> bool:
         """Take the samples that are due at `now`; whether any was."""
-        if not state.heard or now - self._sampled_at < SAMPLE_S:
+        if not state.heard:
+            return False
+        self._sample_nodes(state, now)
+        if now - self._sampled_at < SAMPLE_S:
             return False
         self._sampled_at = now
         self._sample_traffic(state)
@@ -78,9 +107,6 @@ class History:
             ("work", load.mean_work_percent),
         ):
             self._cluster[name].add(value)
-        if now - self._nodes_at >= NODE_SAMPLE_S:
-            self._nodes_at = now
-            self._sample_nodes(state)
         return True
 
     def backfill(self, past: Past) -> None:
@@ -97,6 +123,7 @@ class History:
             ("first_p50", past.first_token_p50_ms),
             ("first_p95", past.first_token_p95_ms),
             ("open", past.open_requests),
+            ("inter_p95", ()),
         ):
             for value in values[-(SAMPLES // each + 1) :]:
                 for _ in range(each):
@@ -108,6 +135,11 @@ class History:
         """The newest `count` of a model's figure (TRAFFIC's names)."""
         rings = self._models.get(model)
         return rings[figure].last(count) if rings else []
+
+    def traffic_means(self, figure: str, count: int, model: str = ALL, *, each: int) -> list[float]:
+        """The newest `count` means of `each` samples of a model's figure; one that is under way does not count."""
+        rings = self._models.get(model)
+        return rings[figure].means(count, each) if rings else []
 
     def cluster(self, figure: str, count: int) -> list[float]:
         """The newest `count` of `working`, `idle` (cards), `power` (W) or `work` (percent)."""
@@ -134,11 +166,19 @@ class History:
             for name, read in TRAFFIC.items():
                 rings[name].add(read(row))
 
-    def _sample_nodes(self, state: ClusterState) -> None:
-        for name in self._nodes.keys() - state.nodes.keys():
-            del self._nodes[name]
-        for name, node in state.nodes.items():
-            figures = state.figures.get(name)
+    def _sample_nodes(self, state: ClusterState, now: float) -> None:
+        if not self._due and now - self._nodes_at >= NODE_SAMPLE_S:
+            self._nodes_at, self._due = now, list(state.nodes)
+            for name in self._nodes.keys() - state.nodes.keys():
+                del self._nodes[name]
+        if not self._due:
+            return
+        count = max(NODES_AT_ONCE, -(-len(state.nodes) // ROUND_MESSAGES))
+        taken, self._due = self._due[:count], self._due[count:]
+        for name in taken:
+            node, figures = state.nodes.get(name), state.figures.get(name)
+            if node is None:
+                continue
             totals = [card.memory_total_bytes for card in node.cards]
             ring = self._nodes.setdefault(name, deque(maxlen=NODE_SAMPLES))
             ring.append(array("H", _packed(figures, totals)))

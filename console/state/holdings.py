@@ -3,17 +3,20 @@
 Counts are kept a node, so that a change costs its node; the lists are made when asked for, at most once a second.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, repeat, zip_longest
 
 from console.state.cluster import ClusterState
 from console.state.history import NODE_SAMPLE_S, History
-from console.state.loads import AT_WORK_PERCENT, column
-from llmgw.api.watch import FiguresRow
+from console.state.loads import AT_WORK_PERCENT
 
 SECONDS_AN_HOUR = 3600.0
 MAX_IDLE = 500
 """Replicas listed as idle; a list longer than this says so by its count."""
+_UNTOLD = (None, None, None)
+"""Busy, work and power of a card beyond the end of the columns."""
 
 
 @dataclass(kw_only=True)
@@ -102,7 +105,8 @@ class Holdings:
             changed = state.nodes
         self._due.update(changed)
 
-    def _count_due(self, state: ClusterState) -> None:
+    def count(self, state: ClusterState) -> None:
+        """Count what has changed. Asked for often, it is never much at once."""
         due, self._due = self._due, set()
         for name in due:
             tallies = _tallies(state, name)
@@ -113,7 +117,7 @@ class Holdings:
 
     def efficiency(self, state: ClusterState) -> dict[str, Efficiency]:
         """A line a model that holds cards, the best per card first."""
-        self._count_due(state)
+        self.count(state)
         sums: dict[str, _Tally] = {}
         for tallies in self._nodes.values():
             for id_, tally in tallies.items():
@@ -126,7 +130,7 @@ class Holdings:
 
     def idle(self, state: ClusterState) -> dict[str, IdleHolding]:
         """Replicas with idle cards: the most cards first."""
-        self._count_due(state)
+        self.count(state)
         found: list[IdleHolding] = []
         for node, tallies in self._nodes.items():
             for id_, tally in tallies.items():
@@ -142,31 +146,30 @@ def _tallies(state: ClusterState, node: str) -> dict[str, _Tally]:
     tallies: dict[str, _Tally] = {}
     if row is None:
         return tallies
-    told = figures if figures is not None and row.state not in ("silent", "lost") else None
-    for place, card in enumerate(row.cards):
+    if figures is None:
+        for card in row.cards:
+            if card.replica:
+                tallies.setdefault(card.replica, _Tally()).cards += 1
+        return tallies
+    told = row.state not in ("silent", "lost")
+    columns = zip_longest(figures.utilization_percent, figures.work_percent, figures.power_w)
+    for place, (card, (busy, work, power)) in enumerate(zip(row.cards, chain(columns, repeat(_UNTOLD)), strict=False)):
         if not card.replica:
             continue
         tally = tallies.get(card.replica)
         if tally is None:
             tally = tallies[card.replica] = _Tally()
         tally.cards += 1
-        if figures is not None:
-            _count(tally, figures, place, told is not None)
+        if busy is not None:
+            tally.busy, tally.busy_known = tally.busy + busy, tally.busy_known + 1
+        if work is not None:
+            tally.work, tally.work_known = tally.work + work, tally.work_known + 1
+        if power is not None:
+            tally.power_w, tally.power_known = tally.power_w + power, tally.power_known + 1
+        activity = busy if busy is not None else work
+        if told and activity is not None and activity < AT_WORK_PERCENT:
+            tally.idle, tally.idle_w = (*tally.idle, place), tally.idle_w + (power or 0.0)
     return tallies
-
-
-def _count(tally: _Tally, figures: FiguresRow, place: int, told: bool) -> None:
-    busy, work = column(figures.utilization_percent, place), column(figures.work_percent, place)
-    power = column(figures.power_w, place)
-    if busy is not None:
-        tally.busy, tally.busy_known = tally.busy + busy, tally.busy_known + 1
-    if work is not None:
-        tally.work, tally.work_known = tally.work + work, tally.work_known + 1
-    if power is not None:
-        tally.power_w, tally.power_known = tally.power_w + power, tally.power_known + 1
-    activity = busy if busy is not None else work
-    if told and activity is not None and activity < AT_WORK_PERCENT:
-        tally.idle, tally.idle_w = (*tally.idle, place), tally.idle_w + (power or 0.0)
 
 
 def _efficiency(state: ClusterState, model: str, tally: _Tally) -> Efficiency:
@@ -194,14 +197,19 @@ def _holding(state: ClusterState, node: str, id_: str, tally: _Tally) -> IdleHol
     )
 
 
-def idle_for(history: History, node: str, places: Iterable[int]) -> tuple[float, bool]:
-    """Seconds for which all these cards did nothing by the samples there are, and whether it may be longer."""
-    shortest, more = float("inf"), True
+def idle_for(history: History, node: str, places: Iterable[int], held_s: float = math.inf) -> tuple[float, bool]:
+    """Seconds for which all these cards did nothing by the samples there are, and whether it may be longer.
+
+    Whoever holds them has done so for `held_s`: what they did before is not its doing.
+    """
+    shortest, more = math.inf, True
     for place in places:
         seconds, longer = _idle_card(history, node, place)
         if seconds < shortest:
             shortest, more = seconds, longer
-    return (0.0, False) if shortest == float("inf") else (shortest, more)
+    if shortest == math.inf:
+        return (0.0, False)
+    return (shortest, more) if shortest < held_s else (max(0.0, held_s), False)
 
 
 def _idle_card(history: History, node: str, place: int) -> tuple[float, bool]:

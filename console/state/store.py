@@ -69,6 +69,7 @@ class Store:
         self.state, diff = self.state.apply(message, at=at)
         self._moved = self._moved or _moved(before, self.state.replicas, diff)
         self._diff = self._diff.then(diff)
+        self.history.rates.record(self.state, diff, message.now)
         self._sampled |= self.history.record(self.state, at)
 
     def set_link(self, link: Link) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from console.figures import pair, percent, plural, short_age, spark, watts
 from console.signs import signs
-from console.state.cards import COOL_C, TOP_C, CardAt, Mode, cards_of
+from console.state.cards import COOL_C, TOP_C, CardAt, Mode, figures_of
 from console.state.cluster import ClusterState
 from console.state.folding import GroupLine
 from console.text import clip, fit, plain, width
@@ -14,6 +14,8 @@ from console.widgets.lines import Line, wrap
 from console.widgets.paint import Span
 
 _WORK = " is the share of time the SMs had work where the counters are read, and power against its limit elsewhere."
+_WORK_FROM = {"sm": "SMs active", "power": "power against its limit"}
+"""What a card's work is read from, as the feed says it → in words."""
 NAME = 8
 """Columns of a fact's name."""
 FIGURE = 13
@@ -55,6 +57,8 @@ def _about(seen: Seen, on: CardAt) -> list[Named]:
     facts.append(("wear", [("none", "good")] if card.healthy else [(f"{signs().warning} ", "bad"), (worn, "warn")]))
     facts.append(("class", [(card.gpu_class, ""), (f" {card.name}", "dim")]))
     facts.append(("UUID", [(card.uuid, "dim")]))
+    if card.work_from in _WORK_FROM:
+        facts.append(("work is", [(_WORK_FROM[card.work_from], "dim")]))
     if node.simulated:
         facts.append(("note", [("simulated: its sensors are made up", "warn")]))
     return facts
@@ -83,7 +87,7 @@ def _charted(seen: Seen, on: CardAt, columns: int) -> list[Line]:
         ("work", [(percent(on.work), "strong"), *idle], "work", 0.0, 100.0),
         ("busy", [(percent(on.busy), "")], "busy", 0.0, 100.0),
         ("memory", [(memory, "")], "memory", 0.0, 100.0),
-        ("power", [(watts(on.power), "")], "power", 0.0, None),
+        ("power", [(_power(on), "")], "power", 0.0, on.card.power_limit_w),
         ("heat", [(degrees(on.temperature), "")], "temperature", COOL_C - 10, TOP_C - COOL_C + 10),
     ]
     lines: list[Line] = []
@@ -98,6 +102,13 @@ def _charted(seen: Seen, on: CardAt, columns: int) -> list[Line]:
     return lines
 
 
+def _power(on: CardAt) -> str:
+    """`239/260 W`: what it draws, and what its driver lets it draw."""
+    if on.power is None or on.card.power_limit_w is None:
+        return watts(on.power)
+    return f"{on.power:.0f}/{on.card.power_limit_w:.0f} W"
+
+
 def group_lines(state: ClusterState, group: GroupLine, columns: int) -> list[Line]:
     """What a folded group is made of."""
     nodes = len(group.nodes)
@@ -108,10 +119,8 @@ def group_lines(state: ClusterState, group: GroupLine, columns: int) -> list[Lin
     ]
     figures: dict[Mode, list[float]] = {mode: [] for mode in Mode}
     for name in group.nodes:
-        for on in cards_of(state, name):
-            for mode, known in figures.items():
-                if (figure := on.figure(mode)) is not None:
-                    known.append(figure)
+        for mode, known in figures.items():
+            known += figures_of(state, name, mode)
     facts += [(mode.value[:NAME], _range(known, mode)) for mode, known in figures.items()]
     power = sum(state.node_load(name).power_w for name in group.nodes)
     facts.append(("power", [(watts(power), "")]))

@@ -45,6 +45,8 @@ class Column(Generic[T]):
     priority: int = 0
     """0 is always there; the highest is dropped first."""
     align: str = "left"
+    whole: Callable[[T, Seen], Cell] | None = None
+    """What a view tells in full of the row under the cursor where the column is too narrow for it, or is not there."""
     newest: bool = False
     """Whether text that is too long keeps its end: bars, whose newest is at the right."""
 
@@ -144,6 +146,19 @@ def lay_out(columns: Sequence[Column[T]], room: int) -> Layout[T]:
         if given == 0:
             break
     return Layout(tuple(kept), tuple(widths[column.key] for column in kept))
+
+
+def cut_short(columns: Sequence[Column[T]], layout: Layout[T], row: T, seen: Seen) -> list[tuple[str, list[Span]]]:
+    """What of a row a table of that layout cannot show whole though it should: a column's title and its text each."""
+    rooms = {column.key: room for column, room in zip(layout.columns, layout.widths, strict=True)}
+    found: list[tuple[str, list[Span]]] = []
+    for column in columns:
+        if column.whole is None:
+            continue
+        spans = [span for span in Column.spans_of(column.whole(row, seen)) if span[0]]
+        if sum(width(plain(text)) for text, _ in spans) > rooms.get(column.key, 0):
+            found.append((column.title, spans))
+    return found
 
 
 def _needed(columns: Sequence[Column[T]]) -> int:

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 
 from console.figures import spark
+from console.signs import signs
 from console.text import fit, plain, width
-from console.widgets.lines import Line
+from console.widgets.lines import Line, wrap
 from console.widgets.paint import Span, spans_width
 
 NAME_COLUMNS = 13
 LEAST_COLUMNS = 46
 """A column of facts narrower than this is none."""
+MOST_ROWS = 6
+"""Rows one fact takes."""
 SPARK_NAME_COLUMNS = 13
 SPARK_FIGURE_COLUMNS = 12
 MOST_POINTS = 180
@@ -19,9 +22,12 @@ Fact = tuple[str, list[Span] | Span]
 
 
 def fact_lines(facts: Sequence[Fact], columns: int) -> list[Line]:
-    """Facts side by side where they fit, read column by column."""
+    """Facts side by side where they fit, read column by column; below them, in rows of their own, those that do not."""
     facts = [fact for fact in facts if _spans(fact)]
     across = max(1, min(3, columns // LEAST_COLUMNS))
+    room = columns // across - NAME_COLUMNS - 2
+    long = [fact for fact in facts if spans_width([(plain(text), tone) for text, tone in _spans(fact)]) > room]
+    facts = [fact for fact in facts if fact not in long]
     deep = -(-len(facts) // across)
     each = columns // across
     lines: list[Line] = []
@@ -32,7 +38,14 @@ def fact_lines(facts: Sequence[Fact], columns: int) -> list[Line]:
             if at < len(facts):
                 line += _cell(facts[at], each)
         lines.append(line)
-    return lines
+    return [*lines, *(line for fact in long for line in _long(fact, columns))]
+
+
+def _long(fact: Fact, columns: int) -> list[Line]:
+    rows = wrap(_spans(fact), max(1, columns - NAME_COLUMNS))
+    if len(rows) > MOST_ROWS:
+        rows = [*rows[: MOST_ROWS - 1], [(f"{signs().ellipsis} ", "dim"), ("y", "key"), (" shows all of it", "dim")]]
+    return [[(fit(fact[0] if not number else "", NAME_COLUMNS), "dim"), *row] for number, row in enumerate(rows)]
 
 
 def _spans(fact: Fact) -> list[Span]:

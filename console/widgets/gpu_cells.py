@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from console.figures import percent, plural, spark, watts
 from console.signs import signs
 from console.state.attention import progress
-from console.state.cards import HOT_C, CardAt, Mode, cards_of, scale
+from console.state.cards import HOT_C, CardAt, Mode, cards_of, figures_of, scale
 from console.state.cluster import ClusterState
 from console.state.folding import GroupLine, NodeLine
 from console.state.history import History
@@ -254,10 +254,9 @@ def spread_spans(state: ClusterState, line: GroupLine, mode: Mode) -> list[Span]
     bins = [0.0] * BINS
     total, known = 0.0, 0
     for name in line.nodes:
-        for on in cards_of(state, name):
-            figure = on.figure(mode)
+        for figure in figures_of(state, name, mode):
             share = scale(figure, mode)
-            if figure is not None and share is not None and math.isfinite(share):
+            if share is not None and math.isfinite(share):
                 total, known = total + figure, known + 1
                 bins[max(0, min(BINS - 1, int(share * BINS / 100)))] += 1
     mean = mode_figure(total / known if known else None, mode)

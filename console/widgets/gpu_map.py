@@ -4,13 +4,13 @@ The cursor is on a card, or on a folded group. It belongs to its key and survive
 stays where it was on the screen. Figures alone move no line more often than every ARRANGE_S.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -36,9 +36,10 @@ from console.widgets.gpu_cells import (
 from console.widgets.order import natural
 from console.widgets.paint import LineWidget, Span, spans_width
 from console.widgets.titles import set_title
+from llmgw.api.watch import NodeRow
 
-ARRANGE_S = 3.0
-"""Lines that move faster than this cannot be read."""
+ARRANGE_S = 10.0
+"""Lines stay for so long, however their figures change: what moves faster cannot be read or pointed at."""
 LEAST_WITH_HEAD = 3
 
 
@@ -85,6 +86,8 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
         self._unarranged = False
         """Whether figures changed since the lines were arranged."""
         self._names: list[str] = []
+        self._sorted: tuple[Mapping[str, NodeRow] | None, list[str]] = (None, [])
+        """All nodes with cards in their order, and the rows they are of."""
         self._most_cards = 0
         self._layout = RowLayout()
         self._deep = 1
@@ -266,7 +269,10 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def _matching_names(self) -> list[str]:
         state, filter_ = self._state, self.filter
-        names = sorted((name for name, node in state.nodes.items() if node.cards), key=natural)
+        if self._sorted[0] is not state.nodes:
+            names = sorted((name for name, node in state.nodes.items() if node.cards), key=natural)
+            self._sorted = (state.nodes, names)
+        names = self._sorted[1]
         if not filter_:
             return names
         matches = self._matcher()
@@ -383,12 +389,14 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def _refresh_lines(self) -> None:
         """Ask for the lines that read differently from what is on the screen, and for no other."""
+        regions: list[Region] = []
         for y in range(self.size.height):
             drawn, line = self._drawn.get(y), self._line(y)
             if drawn != line:
                 # The cursor's ground is the whole line's.
                 before = drawn[0] if drawn is not None and drawn[1] == line[1] else None
-                self.repaint_spans(y, before, line[0])
+                regions += self.span_regions(y, before, line[0])
+        self.repaint(regions)
 
     def render_line(self, y: int) -> Strip:
         """One line of the window."""

@@ -196,7 +196,9 @@ class Lines(LineWidget, ScrollView, can_focus=True):
             return self.strip((), self.size.width)
         number, part = self._rows[row]
         line = self._wraps[number][part] if number in self._wraps else self._lines[number]
-        return self.strip(self._marked(line), self.size.width)
+        bar = self.styles.scrollbar_size_vertical if len(self._rows) > self.size.height else 0
+        # What does not fit is cut in front of the scrollbar, which would hide the sign that something is cut.
+        return Strip.join([self.strip(self._marked(line), max(0, self.size.width - bar)), Strip.blank(bar)])
 
     def _marked(self, line: Line) -> Line:
         if not self.search:

@@ -51,13 +51,32 @@ class LineWidget(Widget):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{name}" for name in TONES}
 
+    def __init__(self, *children: Widget, id: str | None = None, classes: str | None = None) -> None:
+        # Textual forgets these with every refresh, and finding them takes longer than drawing a line.
+        self._tones: dict[str, Style] = {}
+        self._own_style: Style | None = None
+        super().__init__(*children, id=id, classes=classes)
+
     def tone(self, name: str) -> Style:
         """The style of a tone; raises KeyError for one that is not in TONES."""
-        return self.get_component_rich_style(f"tone--{name}", partial=True) if name else _PLAIN
+        if not name:
+            return _PLAIN
+        style = self._tones.get(name)
+        if style is None:
+            style = self._tones[name] = self.get_component_rich_style(f"tone--{name}", partial=True)
+        return style
+
+    def notify_style_update(self) -> None:
+        """Another theme, or another class here or above."""
+        self._tones.clear()
+        self._own_style = None
+        super().notify_style_update()
 
     def strip(self, spans: Iterable[Span], columns: int, base: Style | None = None) -> Strip:
         """One line of `columns` columns: what does not fit is cut with an ellipsis, the rest is blank."""
-        ground = self.rich_style if base is None else self.rich_style + base
+        if self._own_style is None:
+            self._own_style = self.rich_style
+        ground = self._own_style if base is None else self._own_style + base
         segments: list[Segment] = []
         left = columns
         for text, tone in spans:
@@ -80,32 +99,72 @@ class LineWidget(Widget):
 
     def repaint_spans(self, y: int, before: Sequence[Span] | None, after: Sequence[Span]) -> None:
         """Ask for what of line `y` differs from the spans that are on the screen; none is all of it."""
-        self._repaint(y, None if before is None else differing(before, after, _span_width, self.size.width))
+        self.repaint(self.span_regions(y, before, after))
 
-    def repaint_strip(self, y: int, before: Strip | None, after: Strip) -> None:
+    def repaint(self, regions: Sequence[Region]) -> None:
+        """Ask for these parts; one asking for all of them costs less than one for each."""
+        if regions:
+            self.refresh(*regions)
+        elif not self.size.width:
+            # What is hidden has no columns to compare, and the lines kept from before would be shown again.
+            self.refresh()
+
+    def span_regions(self, y: int, before: Sequence[Span] | None, after: Sequence[Span]) -> list[Region]:
+        """What of line `y` differs from the spans that are on the screen; none is all of it."""
+        return self._regions(y, None if before is None else differing(before, after, _span_width, self.size.width))
+
+    def strip_regions(self, y: int, before: Strip | None, after: Strip) -> list[Region]:
         """Likewise, for a line that is kept as a strip."""
-        self._repaint(y, None if before is None else differing([*before], [*after], _segment_width, self.size.width))
+        if before is None:
+            return self._regions(y, None)
+        return self._regions(y, differing([*before], [*after], _segment_width, self.size.width))
 
-    def _repaint(self, y: int, columns: tuple[int, int] | None) -> None:
-        start, end = (0, self.size.width) if columns is None else columns
-        if end > start:
-            self.refresh(Region(start, y, end - start, 1))
+    def _regions(self, y: int, columns: Sequence[tuple[int, int]] | None) -> list[Region]:
+        whole = [(0, self.size.width)] if self.size.width else []
+        return [Region(start, y, end - start, 1) for start, end in (whole if columns is None else columns)]
 
 
-def differing(before: Sequence[T], after: Sequence[T], measure: Callable[[T], int], columns: int) -> tuple[int, int]:
-    """First column of a line that differs, and the one behind the last, of `columns`; equal ones when none does."""
-    least = min(len(before), len(after))
-    same = next((place for place in range(least) if before[place] != after[place]), least)
-    if same == len(before) == len(after):
-        return (0, 0)
-    start = sum(map(measure, after[:same]))
-    old, new = before[same:], after[same:]
-    if sum(map(measure, old)) != sum(map(measure, new)):
-        return (min(start, columns), columns)
-    least = min(len(old), len(new))
-    tail = next((place for place in range(least) if old[-1 - place] != new[-1 - place]), least)
-    changed = sum(map(measure, new[: len(new) - tail]))
-    return (min(start, columns), min(start + changed, columns))
+def differing(
+    before: Sequence[T], after: Sequence[T], measure: Callable[[T], int], columns: int
+) -> list[tuple[int, int]]:
+    """Where a line of `columns` columns differs: the first column of each stretch, and the one behind its last."""
+    found: list[tuple[int, int]] = []
+    start = place = 0
+    for old, new in zip(before, after, strict=False):
+        room = measure(new)
+        if old != new:
+            if measure(old) != room:
+                # From here on nothing stands where it stood, unless it moves back.
+                break
+            _reach(found, start, min(start + room, columns))
+        start, place = start + room, place + 1
+    for first, end in _moved(before[place:], after[place:], measure):
+        _reach(found, min(start + first, columns), min(start + end, columns))
+    return found
+
+
+def _moved(before: Sequence[T], after: Sequence[T], measure: Callable[[T], int]) -> Iterable[tuple[int, int]]:
+    """Stretches of `after` that did not stand in the same columns before, and what a shorter line leaves behind."""
+    known: dict[int, T] = {}
+    old = new = 0
+    for item in before:
+        known[old] = item
+        old += measure(item)
+    for item in after:
+        start, new = new, new + measure(item)
+        if known.get(start) != item:
+            yield (start, new)
+    if old != new:
+        yield (min(old, new), max(old, new))
+
+
+def _reach(stretches: list[tuple[int, int]], start: int, end: int) -> None:
+    """Add a stretch to those before it; one that begins where the last ends prolongs it."""
+    if end <= start:
+        return
+    if stretches and stretches[-1][1] >= start:
+        start = stretches.pop()[0]
+    stretches.append((start, end))
 
 
 def _span_width(span: Span) -> int:
@@ -113,7 +172,7 @@ def _span_width(span: Span) -> int:
 
 
 def _segment_width(segment: Segment) -> int:
-    return segment.cell_length
+    return width(segment.text)
 
 
 def spans_width(spans: Iterable[Span]) -> int:

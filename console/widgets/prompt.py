@@ -1,11 +1,11 @@
 """The line above the footer in which `:` commands and `/` filters are typed. It has the keys only while it is open."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
 
@@ -28,33 +28,25 @@ class _Completer(Suggester):
         return next((text for text in self._candidates(value) if text.startswith(value) and text != value), None)
 
 
+class Owner(Protocol):
+    """Whose line it is. It is called at once: a key typed behind the one that ended the line finds it ended."""
+
+    def prompt_typed(self, text: str) -> None:
+        """A filter's text is another."""
+
+    def prompt_entered(self, text: str) -> None:
+        """A command line was entered."""
+
+    def prompt_closed(self, mark: str, *, kept: bool) -> None:
+        """The keys go back to the view; `kept` is whether what was typed holds."""
+
+
 class Prompt(Horizontal):
     """`:` with completion and history, `/` with every letter taking effect."""
 
-    class Typed(Message):
-        """A filter's text is another."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Entered(Message):
-        """A command line was entered."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Closed(Message):
-        """The keys go back to the view; `kept` is whether what was typed holds."""
-
-        def __init__(self, mark: str, kept: bool) -> None:
-            super().__init__()
-            self.mark = mark
-            self.kept = kept
-
-    def __init__(self, candidates: Callable[[str], list[str]]) -> None:
+    def __init__(self, owner: Owner, candidates: Callable[[str], list[str]]) -> None:
         super().__init__(id="prompt")
+        self._owner = owner
         self.mark = ":"
         self.history: list[str] = []
         self._candidates = candidates
@@ -86,9 +78,15 @@ class Prompt(Horizontal):
         self._input.cursor_position = len(text)
 
     def take(self, event: events.Key) -> bool:
-        """A key that was on its way elsewhere when the line opened; whether it is the line's."""
-        if event.key == "escape":
+        """A key that its own line did not take, or that was on its way elsewhere when it opened; whether it is its."""
+        if event.key == "enter":
+            self._enter()
+        elif event.key == "escape" or (event.key == "backspace" and not self._input.value):
             self.close(kept=False)
+        elif event.key == "tab" and self.mark == ":":
+            self._complete()
+        elif event.key in ("up", "down") and self.mark == ":":
+            self._recall(-1 if event.key == "up" else 1)
         elif event.is_printable and event.character:
             self._input.insert_text_at_cursor(event.character)
         else:
@@ -99,35 +97,25 @@ class Prompt(Horizontal):
         """Give the keys back."""
         if self.is_open:
             self.remove_class("-open")
-            self.post_message(self.Closed(self.mark, kept))
+            self._owner.prompt_closed(self.mark, kept=kept)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """A filter works while it is typed."""
         event.stop()
         if self.mark == "/" and self.is_open:
-            self.post_message(self.Typed(event.value))
+            self._owner.prompt_typed(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: a command runs, a filter stays."""
-        event.stop()
-        if self.mark == ":" and event.value.strip():
-            self.history = [*(line for line in self.history if line != event.value), event.value][-MAX_HISTORY:]
-        self.close(kept=True)
-        if self.mark == ":":
-            self.post_message(self.Entered(event.value.strip()))
-
-    def on_key(self, event: events.Key) -> None:
-        """Esc closes, tab completes, up and down are the history."""
-        if event.key == "escape" or (event.key == "backspace" and not self._input.value):
-            self.close(kept=False)
-        elif event.key == "tab" and self.mark == ":":
-            self._complete()
-        elif event.key in ("up", "down") and self.mark == ":":
-            self._recall(-1 if event.key == "up" else 1)
-        else:
+    def _enter(self) -> None:
+        """A command runs, a filter stays."""
+        value, line = self._input.value, self._input.value.strip()
+        if self.mark == "/":
+            self._owner.prompt_typed(value)
+            self.close(kept=True)
             return
-        event.stop()
-        event.prevent_default()
+        if line:
+            self.history = [*(before for before in self.history if before != value), value][-MAX_HISTORY:]
+        self.close(kept=True)
+        self._owner.prompt_entered(line)
 
     def _complete(self) -> None:
         value = self._input.value

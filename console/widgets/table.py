@@ -4,14 +4,16 @@ A row is painted when it is first seen and again only when what it shows differs
 the window, or inside it without a visible difference, writes nothing to the terminal.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar, Generic, TypeVar
 
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -28,6 +30,8 @@ GUTTER = 2
 """Columns left of a row for the cursor and the mark."""
 LOOKS = 8
 """Ways a row is painted: with the cursor or not, marked or not, in a table with the keys or not."""
+FRESH_S = 1.5
+"""Rows told within so long are as fresh as a reader needs: a frame of figures comes every second."""
 MAX_CACHED_ROWS = 2000
 """Painted rows kept; more than any screen shows."""
 
@@ -84,6 +88,8 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
         self._head = 1 if header else 0
         self._rows: Mapping[str, T] = {}
         self._seen: Seen | None = None
+        self._told_at = -math.inf
+        """When rows were told last."""
         self._order: Order[T] = Order(spec)
         self._layout: Layout[T] = Layout((), ())
         self._cells: dict[str, list[Cell]] = {}
@@ -144,7 +150,7 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
         """Show `rows`. `changed` are the keys that may differ since the last call, gone ones included; none is all."""
         whole = changed is None
         keys = rows.keys() | self._rows.keys() if changed is None else set(changed)
-        self._rows, self._seen = rows, seen
+        self._rows, self._seen, self._told_at = rows, seen, seen.now
         reordered = self._order.update(rows, keys, seen, whole=whole)
         gone = [key for key in keys if key not in rows]
         for key in gone:
@@ -157,8 +163,13 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
         self._refresh_lines()
 
     def tick(self, seen: Seen) -> None:
-        """Time has passed: repaint the rows in the window whose ages read differently."""
+        """Time has passed: repaint the rows in the window whose ages read differently, and move those that waited."""
+        # Figures came with the last frame: those of a moment later would be written twice.
+        if self._seen is not None and 0 <= seen.now - self._told_at < FRESH_S:
+            seen = replace(self._seen, now=seen.now)
         self._seen = seen
+        if self._order.update(self._rows, (), seen, whole=False):
+            self._rearrange()
         self._outdate(set(self._window()))
         self._refresh_lines()
 
@@ -277,7 +288,12 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
             self.scroll_to(y=self._cursor - rows + 1, animate=False, force=True)
 
     def _rearrange(self) -> None:
-        """The order is another: the cursor stays with its key, and its row where it was on the screen."""
+        """The order is another: the cursor stays with its key, and its row where it was on the screen.
+
+        A quiet table that nobody walks shows its first rows, whichever they are.
+        """
+        if self._quiet and not self.has_focus:
+            self._cursor, self._cursor_key = 0, None
         above = self._cursor - round(self.scroll_y)
         place = self._order.place(self._cursor_key) if self._cursor_key is not None else None
         before = self._cursor_key
@@ -340,11 +356,13 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
     def _refresh_lines(self) -> None:
         """Ask for the lines that differ from what is on the screen, and for no other."""
         columns = self.size.width
+        regions: list[Region] = []
         for y in range(self.size.height):
             painted = self._painted.get(y)
             line = self._line(y, columns)
-            if painted is None or painted != line:
-                self.repaint_strip(y, painted, line)
+            if painted is not line and (painted is None or painted != line):
+                regions += self.strip_regions(y, painted, line)
+        self.repaint(regions)
 
     def _row_cells(self, key: str) -> list[Cell]:
         cells = self._cells.get(key)

@@ -1,8 +1,11 @@
-"""A frame's title costs its own line. Set through Textual, one digit in a title paints the whole widget anew."""
+"""A frame's title costs its own letters. Set through Textual, one digit in a title paints the whole widget anew."""
 
 from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
+
+EDGE = 4
+"""Columns between a frame's corner and its title's letters, and what the frame draws behind them."""
 
 
 def set_title(widget: Widget, title: Content, *, low: bool = False) -> None:
@@ -16,6 +19,12 @@ def set_title(widget: Widget, title: Content, *, low: bool = False) -> None:
         return
     setattr(widget, name, shown)
     size, inside = widget.outer_size, widget.content_offset
-    y = size.height - 1 if low else 0
+    columns = size.width
+    if isinstance(before, Content):
+        columns = min(columns, max(before.cell_length, shown.cell_length) + 2 * EDGE)
+    align = widget.styles.border_subtitle_align if low else widget.styles.border_title_align
+    x, y = (size.width - columns if align == "right" else 0), size.height - 1 if low else 0
+    if align == "center":
+        x, columns = 0, size.width
     # Regions count from the content's corner, which is inside the frame.
-    widget.refresh(Region(-inside.x, y - inside.y, size.width, 1))
+    widget.refresh(Region(x - inside.x, y - inside.y, columns, 1))

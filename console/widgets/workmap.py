@@ -1,38 +1,38 @@
 """The small work map: a row a node, a cell a card, coloured and numbered by how much of the chip works.
 
-Nodes without cards show what their processors do. Where not all fit, the busiest and the troubled are kept, and the
-last line counts the others.
+Nodes without cards show what their processors do. Where not all fit, the troubled and the busiest are kept, and the
+last line counts the others. Which those are is decided anew when a node gets into trouble or out of it, and otherwise
+every RANK_S; a row is laid out when its node differs, and only if it is shown.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from heapq import nsmallest
 
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.strip import Strip
 
 from console.figures import percent, plural, watts
-from console.signs import signs
+from console.state.cards import Mode, cards_of
 from console.state.cluster import ClusterState
-from console.state.loads import NodeLoad, column
+from console.state.loads import NodeLoad
 from console.text import fit, plain
+from console.widgets.gpu_cells import cell
 from console.widgets.order import natural
-from console.widgets.paint import LineWidget, Span, heat, progress_spans
-from llmgw.api.watch import FiguresRow, NodeRow
+from console.widgets.paint import LineWidget, Span, progress_spans, spans_width
+from llmgw.api.watch import FiguresRow, NodeRow, ReplicaRow
 
 CELL = 4
-"""Columns of a card: its figure, a mark, and room."""
+"""Columns of a card: its figure, and a mark."""
 NAME_COLUMNS = 16
 CLASS_COLUMNS = 11
 MAX_CELLS = 16
 """Cards of a node drawn one by one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    name: str
-    node: NodeRow
-    figures: FiguresRow | None
-    load: NodeLoad
-    note: Span
+RANK_S = 10.0
+"""A node that is merely busier than one that is shown waits so long for its place: rows that jump cannot be read."""
+STAY_PERCENT = 10.0
+"""A node that is shown stays until another works by so much more."""
+COMING = ("fetching", "checking", "starting")
+"""States of a replica that a node's row tells of."""
 
 
 class WorkMap(LineWidget):
@@ -40,126 +40,176 @@ class WorkMap(LineWidget):
 
     def __init__(self, *, id: str = "workmap") -> None:
         super().__init__(id=id)
-        self._rows: list[list[Span]] = []
-        self._painted: dict[int, list[Span]] = {}
         self._state = ClusterState()
+        self._notice: list[list[Span]] = []
+        self._shown: list[str] = []
+        """Nodes that have a row, from top to bottom."""
+        self._coming: dict[str, ReplicaRow] = {}
+        """Node → a replica that is on its way to it."""
+        self._ranked_at = 0.0
+        self._hidden: list[Span] = []
+        self._spans: dict[str, list[Span]] = {}
+        self._painted: dict[int, list[Span]] = {}
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """A line a node, half of what there is at most."""
         return max(1, min(len(self._state.nodes), container.height // 2 - 2))
 
-    def set_state(self, state: ClusterState) -> None:
-        """Show these nodes."""
-        more = len(state.nodes) != len(self._state.nodes)
-        self._state = state
-        if more:
+    def set_notice(self, notice: list[list[Span]]) -> None:
+        """What stands where nodes will be."""
+        if notice != self._notice:
+            self._notice = notice
+            self._refresh_lines()
+
+    def set_state(
+        self, state: ClusterState, now: float, changed: Iterable[str] | None = None, *, moved: bool = False
+    ) -> None:
+        """Show these nodes; `changed` are those that may differ, none is all; `moved` when rows may move at once."""
+        before, self._state = self._state, state
+        if len(state.nodes) != len(before.nodes):
             self.refresh(layout=True)
-        self._rows = self._lines()
-        for y in range(self.size.height):
-            line = self._rows[y] if y < len(self._rows) else []
-            if self._painted.get(y) != line:
-                self.repaint_spans(y, self._painted.get(y), line)
+        if changed is None:
+            self._spans.clear()
+        else:
+            for name in changed:
+                self._spans.pop(name, None)
+        if changed is None or moved or now - self._ranked_at >= RANK_S:
+            self._rank(now)
+        self._refresh_lines()
 
     def on_resize(self) -> None:
         """Another number of nodes fits."""
-        self._rows = self._lines()
+        self._spans.clear()
+        self._rank(self._ranked_at)
         self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Another theme: nothing that is on the screen is right any more."""
+        self._painted.clear()
+        super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
         """One node."""
-        line = self._painted[y] = self._rows[y] if y < len(self._rows) else []
+        line = self._painted[y] = self._line(y)
         return self.strip(line, self.size.width)
 
-    def _lines(self) -> list[list[Span]]:
+    # -- which nodes
+
+    def _rank(self, now: float) -> None:
         state, room = self._state, self.size.height
-        if not state.nodes or room <= 0:
+        self._ranked_at = now
+        self._coming = {row.node: row for row in state.replicas.values() if row.state in COMING}
+        names: list[str] = list(state.nodes)
+        if len(names) > room > 0:
+            staying = frozenset(self._shown)
+            names = nsmallest(room - 1, names, key=lambda name: self._place(name, name in staying))
+        self._shown = sorted(names, key=natural) if room > 0 else []
+        self._hidden = self._count_hidden(frozenset(names))
+        self._spans = {name: spans for name, spans in self._spans.items() if name in names}
+
+    def _place(self, name: str, stays: bool) -> tuple[bool, float, str]:
+        load = self._state.node_load(name)
+        quiet = not _note(self._state.nodes[name], load, self._coming.get(name))[0]
+        return (quiet, -(load.mean_work_percent or 0.0) - (STAY_PERCENT if stays else 0.0), name)
+
+    def _count_hidden(self, shown: frozenset[str]) -> list[Span]:
+        state = self._state
+        hidden = len(state.nodes) - len(shown)
+        if hidden <= 0:
             return []
-        rows = [self._row(state, name) for name in state.nodes]
-        if len(rows) > room:
-            rows.sort(key=_rank)
-            shown, hidden = rows[: room - 1], rows[room - 1 :]
-        else:
-            shown, hidden = rows, []
-        shown.sort(key=lambda row: natural(row.name))
-        lines = [self._line(row) for row in shown]
-        if hidden:
-            cards = sum(row.load.cards for row in hidden)
-            lines.append(
-                [(f"and {plural(len(hidden), 'node')} with {plural(cards, 'card')}, quieter than these", "dim")]
-            )
-        return lines
+        cards = state.load.cards - sum(state.node_load(name).cards for name in shown)
+        return [(f"and {plural(hidden, 'node')} with {plural(cards, 'card')}, quieter than these", "dim")]
 
-    def _row(self, state: ClusterState, name: str) -> _Row:
-        node, load = state.nodes[name], state.node_load(name)
-        return _Row(name=name, node=node, figures=state.figures.get(name), load=load, note=_note(state, node, load))
+    # -- their rows
 
-    def _line(self, row: _Row) -> list[Span]:
-        wide = self.size.width >= 100
-        name_columns = NAME_COLUMNS if wide else 12
-        spans: list[Span] = [(fit(plain(row.name), name_columns), "strong"), (" ", "")]
-        if row.node.cards:
-            spans += [(fit(plain(row.node.cards[0].gpu_class), CLASS_COLUMNS), "dim"), (" ", "")] if wide else []
-            spans += self._cells(row)
-        else:
-            spans += _processors(row, 20 if wide else 12)
-        spans += [row.note]
+    def _refresh_lines(self) -> None:
+        regions: list[Region] = []
+        for y in range(self.size.height):
+            line, painted = self._line(y), self._painted.get(y)
+            if painted != line:
+                regions += self.span_regions(y, painted, line)
+        self.repaint(regions)
+
+    def _line(self, y: int) -> list[Span]:
+        if not self._state.nodes:
+            return self._notice_line(y)
+        if y < len(self._shown):
+            return self._row(self._shown[y])
+        return self._hidden if y == len(self._shown) else []
+
+    def _notice_line(self, y: int) -> list[Span]:
+        top = max(0, (self.size.height - len(self._notice)) // 3)
+        if not top <= y < top + len(self._notice):
+            return []
+        line = self._notice[y - top]
+        return [(" " * max(0, (self.size.width - spans_width(line)) // 2), ""), *line]
+
+    def _row(self, name: str) -> list[Span]:
+        spans = self._spans.get(name)
+        if spans is None:
+            node = self._state.nodes.get(name)
+            spans = self._spans[name] = [] if node is None else self._lay_out(node)
         return spans
 
-    def _cells(self, row: _Row) -> list[Span]:
+    def _lay_out(self, node: NodeRow) -> list[Span]:
+        wide = self.size.width >= 100
+        load = self._state.node_load(node.name)
+        spans: list[Span] = [(fit(plain(node.name), NAME_COLUMNS if wide else 12), "strong"), (" ", "")]
+        if node.cards:
+            spans += [(fit(plain(node.cards[0].gpu_class), CLASS_COLUMNS), "dim"), (" ", "")] if wide else []
+            spans += [*self._cells(node), *_sums(load, wide=wide)]
+        else:
+            spans += _processors(node, self._state.figures.get(node.name), 20 if wide else 12)
+        coming = next((row for row in self._state.replicas_on(node.name) if row.state in COMING), None)
+        return [*spans, _note(node, load, coming)]
+
+    def _cells(self, node: NodeRow) -> list[Span]:
         spans: list[Span] = []
-        shown = row.node.cards[:MAX_CELLS]
-        for index, card in enumerate(shown):
-            work = column(row.figures.work_percent, index) if row.figures else None
-            if work is None and row.figures:
-                work = column(row.figures.utilization_percent, index)
-            mark = " " if card.healthy else "!"
-            if card.replica or not card.healthy:
-                text = f"{work:3.0f}{mark}" if work is not None else f"  {signs().dash}{mark}"
-                spans.append((text[:CELL], heat(work) if card.healthy else "bad"))
-            else:
-                spans.append((f" {signs().free} "[:CELL], "unused"))
-            spans.append((" ", ""))
-        more = len(row.node.cards) - len(shown)
+        for on in cards_of(self._state, node.name):
+            if on.place >= MAX_CELLS:
+                break
+            spans += [cell(on, Mode.BUSY if on.work is None else Mode.WORK), (" ", "")]
+        more = len(node.cards) - MAX_CELLS
         if more > 0:
             spans.append((f"+{more} ", "dim"))
-        missing = max(0, 8 - len(shown)) * (CELL + 1)
-        spans.append((" " * missing, ""))
-        load = row.load
-        wide = self.size.width >= 100
-        held = f"  {load.held}/{load.cards} held" if wide else f" {load.held}/{load.cards}"
-        spans += [(f" {percent(load.mean_work_percent):>4}", ""), (held, "dim")]
-        spans += [(f"  {watts(load.power_w):>7}", "dim")] if wide else []
-        return [*spans, ("  ", "")]
+        return [*spans, (" " * max(0, 8 - len(node.cards)) * (CELL + 1), "")]
 
 
-def _processors(row: _Row, columns: int) -> list[Span]:
-    busy = row.figures.cpu_percent if row.figures else None
-    memory = row.node.memory_total_bytes
-    free = row.figures.memory_available_bytes if row.figures else None
+def _sums(load: NodeLoad, *, wide: bool) -> list[Span]:
+    """What a node's cards do together."""
+    held = f"  {load.held}/{load.cards} held" if wide else f" {load.held}/{load.cards}"
+    spans: list[Span] = [(f" {percent(load.mean_work_percent):>4}", ""), (held, "dim")]
+    spans += [(f"  {watts(load.power_w):>7}", "dim")] if wide else []
+    return [*spans, ("  ", "")]
+
+
+def _processors(node: NodeRow, figures: FiguresRow | None, columns: int) -> list[Span]:
+    busy = figures.cpu_percent if figures else None
+    memory = node.memory_total_bytes
+    free = figures.memory_available_bytes if figures else None
     used = 100 * (memory - free) / memory if memory and free is not None else None
+    bars = progress_spans((busy or 0) / 100, columns)
+    if node.state in ("silent", "lost"):
+        bars = [(text, "dim") for text, _ in bars]
     return [
-        (f"{plural(row.node.cpus, 'CPU'):>8} ", "dim"),
-        *progress_spans((busy or 0) / 100, columns),
+        (f"{plural(node.cpus, 'CPU'):>8} ", "dim"),
+        *bars,
         (f" {percent(busy):>4}", ""),
         (f"   memory {percent(used):>4}  ", "dim"),
     ]
 
 
-def _note(state: ClusterState, node: NodeRow, load: NodeLoad) -> Span:
+def _note(node: NodeRow, load: NodeLoad, coming: ReplicaRow | None) -> Span:
     if node.state in ("silent", "lost"):
         return (node.state, "bad")
     if node.state == "cordoned":
         return ("cordoned", "warn")
-    for replica in state.replicas_on(node.name):
-        step = replica.progress
-        if replica.state in ("fetching", "checking") and step is not None and step.total_bytes:
-            return (f"{replica.state} {100 * step.done_bytes / step.total_bytes:.0f}%", "info")
-        if replica.state == "starting":
-            return (f"starting {replica.model}", "info")
+    if coming is not None:
+        step = coming.progress
+        if coming.state == "starting":
+            return (f"starting {coming.model}", "info")
+        if step is not None and step.total_bytes:
+            return (f"{coming.state} {100 * step.done_bytes / step.total_bytes:.0f}%", "info")
     if load.worn:
         return (f"{load.worn} worn", "warn")
     return (f"{load.idle} held, idle", "warn") if load.idle else ("", "")
-
-
-def _rank(row: _Row) -> tuple[bool, float, list[tuple[int, int, str]]]:
-    return (not row.note[0], -(row.load.mean_work_percent or 0.0), natural(row.name))

@@ -12,6 +12,7 @@ from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.sentences import ending, restarting
 from llmgw.control.serve import changed_fields, check_servable, describe, model_for
 from llmgw.core.catalog import MAX_REPLICAS, Model, Scaling, check_model
 from llmgw.core.cluster import ShardState
@@ -113,7 +114,7 @@ class ModelService:
         model = await self._edit(known, actor, stopped=True)
         if model.external:
             return self._result(model, f"{model.name} stopped: nothing is sent to it any more; the entry is kept")
-        return self._result(model, f"{model.name} stopping: {_ending(live)}; the entry is kept")
+        return self._result(model, f"{model.name} stopping: {ending(live)}; the entry is kept")
 
     async def start(self, name: str, *, actor: str) -> ModelResult:
         """Serve a stopped model again."""
@@ -143,7 +144,7 @@ class ModelService:
         if replica is not None:
             message = f"{target} restarts; a new replica of {replica.model} takes its place"
         else:
-            message = f"{name}: {_restarting(self._live(name))}"
+            message = f"{name}: {restarting(self._live(name))}"
         await self._leadership.lead(
             stored_audit.record, actor=actor, action="replica.restart", target=target, after={"message": message}
         )
@@ -241,19 +242,7 @@ class ModelService:
         same = all(hashes.get(p.name) == new.spec_hash(p) for p in after.profiles)
         if same or not running:
             return "nothing restarts"
-        return _restarting(len(running))
-
-
-def _restarting(live: int) -> str:
-    if live == 0:
-        return "no replica runs that could restart"
-    return f"{'1 replica restarts' if live == 1 else f'{live:,} replicas restart one by one'}, new before old"
-
-
-def _ending(live: int) -> str:
-    if live == 0:
-        return "no replica runs"
-    return "1 replica drains and ends" if live == 1 else f"{live:,} replicas drain and end"
+        return restarting(len(running))
 
 
 def checked(model: Model) -> None:

@@ -10,8 +10,8 @@ from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.pki import Authority
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.sentences import staying
 from llmgw.core.errors import InvalidInput, NotAllowed, NotFound
-from llmgw.core.units import plural
 from llmgw.store import nodes as stored_nodes
 from llmgw.store import tokens as stored_tokens
 from llmgw.store.nodes import NodeRow
@@ -77,7 +77,7 @@ class NodeService:
         if (before.state == "cordoned") == on:
             return Result(message=f"{name} is {'cordoned' if on else 'open'} already")
         if on:
-            return Result(message=f"{name} cordoned: nothing new is placed there, {plural(held, 'replica')} stay")
+            return Result(message=f"{name} cordoned: nothing new is placed there, {staying(held)}")
         return Result(message=f"{name} open: replicas may be placed there again")
 
     async def join_token(self, request: JoinTokenCreate, *, actor: str) -> JoinToken:

@@ -101,7 +101,9 @@ async def _attached(files: DemoFiles, args: argparse.Namespace) -> int:
             found = await trio.to_thread.run_sync(_running, files, abandon_on_cancel=True)
             if found is not None:
                 port, key = found
-                if not await trio.to_thread.run_sync(steps.answer, port, key, args.model, abandon_on_cancel=True):
+                if not await trio.to_thread.run_sync(
+                    steps.answer, files, port, key, args.model, abandon_on_cancel=True
+                ):
                     print(steps.ready_line(files, port, key, args.model), flush=True)
                     return 0
             await trio.sleep(POLL_S)
@@ -178,7 +180,7 @@ async def _bring_up_fleet(files: DemoFiles, args: argparse.Namespace, size: Flee
         assert isinstance(key, str)
         served = [model.name for model in models if model is not fleet.UNPLACED]
         if served:
-            await visitors.run(args.port, key, served)
+            await visitors.run(args.port, key, served, steps.client_context() if steps.secured(files) else None)
 
 
 async def _supervised(
@@ -193,13 +195,25 @@ async def _bring_up(files: DemoFiles, args: argparse.Namespace, say: Callable[[s
     await _retrying(steps.ensure_model, files, args.model)
     key = await _retrying(steps.ensure_key, files)
     assert isinstance(key, str)
-    last_told = 0.0
-    while await trio.to_thread.run_sync(steps.answer, args.port, key, args.model, abandon_on_cancel=True):
-        if trio.current_time() - last_told >= 1.0:
-            last_told = trio.current_time()
-            await trio.to_thread.run_sync(steps.wait_state, files, args.model, say, abandon_on_cancel=True)
-        await trio.sleep(POLL_S)
+    await _until_serving(files, args.model, say)
+    refused = "not asked yet"
+    while refused:
+        refused = await trio.to_thread.run_sync(steps.answer, files, args.port, key, args.model, abandon_on_cancel=True)
+        await trio.sleep(POLL_S if refused else 0)
     print(steps.ready_line(files, args.port, key, args.model), flush=True)
+
+
+async def _until_serving(files: DemoFiles, model: str, say: Callable[[str], None]) -> None:
+    """Wait for a replica: a request before there is one would be on record as failed."""
+    told_at = float("-inf")
+    while True:
+        serves, state = await trio.to_thread.run_sync(steps.model_state, files, model, abandon_on_cancel=True)
+        if serves:
+            return
+        if trio.current_time() - told_at >= 1.0:
+            told_at = trio.current_time()
+            say(state)
+        await trio.sleep(POLL_S)
 
 
 async def _retrying(step: Callable[..., object], *args: object) -> object:

@@ -2,8 +2,9 @@
 
 import http.client
 import json
+import ssl
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -106,10 +107,28 @@ def ensure_key(files: DemoFiles) -> str:
     return created.key
 
 
-def answer(port: int, key: str, model: str) -> str:
+def secured(files: DemoFiles) -> bool:
+    """Whether the client port speaks TLS: the demo's `server.yaml` may say so."""
+    return files.server.client_tls.exists()
+
+
+def client_context() -> ssl.SSLContext:
+    """TLS towards our own server on loopback, whoever signed its certificate and for whatever name."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def answer(files: DemoFiles, port: int, key: str, model: str) -> str:
     """Ask for one token; the empty string when the model answered, else what was said instead."""
     body = json.dumps({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
-    connection = http.client.HTTPConnection(HOST, port, timeout=ASK_TIMEOUT_S)
+    if secured(files):
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            HOST, port, timeout=ASK_TIMEOUT_S, context=client_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(HOST, port, timeout=ASK_TIMEOUT_S)
     try:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", body, headers)
@@ -127,20 +146,21 @@ def answer(port: int, key: str, model: str) -> str:
         return f"status {response.status}"
 
 
-def wait_state(files: DemoFiles, model: str, say: Callable[[str], None]) -> None:
-    """Tell how far the model is."""
+def model_state(files: DemoFiles, model: str) -> tuple[bool, str]:
+    """Whether a replica of the model serves, and how far it is."""
     try:
         entry = find_model(files, model)
     except ClientError as error:
-        say(str(error))
-        return
-    if entry is not None:
-        say(f"{entry.name}: {entry.state}" + (f", {entry.message}" if entry.message else ""))
+        return False, str(error)
+    if entry is None:
+        return False, f"{model}: not in the catalog"
+    return entry.ready > 0, f"{entry.name}: {entry.state}" + (f", {entry.message}" if entry.message else "")
 
 
 def ready_line(files: DemoFiles, port: int, key: str, model: str) -> str:
     """The one line on stdout that scripts wait for."""
-    return f"READY url=http://{HOST}:{port} key={key} admin=unix:{absolute(files.server.admin_socket)} model={model}"
+    url = f"{'https' if secured(files) else 'http'}://{HOST}:{port}"
+    return f"READY url={url} key={key} admin=unix:{absolute(files.server.admin_socket)} model={model}"
 
 
 def absolute(path: Path) -> Path:

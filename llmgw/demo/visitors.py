@@ -6,6 +6,7 @@ They use a key of their own, which says what they are; the real model is never a
 import contextlib
 import json
 import random
+import ssl
 from collections.abc import Sequence
 
 import trio
@@ -23,23 +24,23 @@ ANSWER_S = 120.0
 READ_BYTES = 65_536
 
 
-async def run(port: int, key: str, models: Sequence[str]) -> None:
+async def run(port: int, key: str, models: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
     """Ask until cancelled."""
     async with trio.open_nursery() as nursery:
         for number in range(VISITORS):
-            nursery.start_soon(_visit, port, key, models, random.Random(number))
+            nursery.start_soon(_visit, port, tls, key, models, random.Random(number))
 
 
-async def _visit(port: int, key: str, models: Sequence[str], chance: random.Random) -> None:
+async def _visit(port: int, tls: ssl.SSLContext | None, key: str, models: Sequence[str], chance: random.Random) -> None:
     while True:
         await trio.sleep(chance.uniform(*PAUSE_S))
         # The first models are asked most, as everywhere.
         model = models[min(chance.randrange(len(models)), chance.randrange(len(models)))]
         with contextlib.suppress(OSError, trio.BrokenResourceError), trio.move_on_after(ANSWER_S):
-            await _ask(port, key, model, chance.randint(*TOKENS))
+            await _ask(port, tls, key, model, chance.randint(*TOKENS))
 
 
-async def _ask(port: int, key: str, model: str, tokens: int) -> None:
+async def _ask(port: int, tls: ssl.SSLContext | None, key: str, model: str, tokens: int) -> None:
     """One streamed answer, read to its end."""
     body = json.dumps(
         {
@@ -54,7 +55,12 @@ async def _ask(port: int, key: str, model: str, tokens: int) -> None:
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    async with await trio.open_tcp_stream(HOST, port) as stream:
+    stream: trio.abc.Stream
+    if tls is None:
+        stream = await trio.open_tcp_stream(HOST, port)
+    else:
+        stream = await trio.open_ssl_over_tcp_stream(HOST, port, ssl_context=tls, https_compatible=True)
+    async with stream:
         await stream.send_all(head.encode() + body)
         while await stream.receive_some(READ_BYTES):
             pass

@@ -62,6 +62,8 @@ def test_import_contracts_hold() -> None:
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
 
+CLIENTS = {"llmgw.api.client", "http.client", "httpx", "yaml"}
+"""20 to 100 ms each: loaded by whoever first needs one, never before there is something to see."""
 HEAVY = ("trio", "psycopg", "textual", "quart", "hypercorn", "grpclib", "betterproto2", "cryptography", "asyncio")
 _PROBE = """
 import json, sys
@@ -103,3 +105,11 @@ def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
 def test_help_does_not_even_load_the_contract() -> None:
     assert "msgspec" not in loaded("--help")
     assert "llmgw.api.actions" in loaded("ctl", "--help")
+
+
+def test_the_consoles_first_paint_loads_no_client_of_anything() -> None:
+    probe = "import json, sys, console.app, console.screens.overview; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    modules = set(json.loads(result.stdout))
+    assert "console.client.access" in modules
+    assert modules.isdisjoint(CLIENTS), modules & CLIENTS

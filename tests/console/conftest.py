@@ -19,7 +19,7 @@ from tests.console.scenes import TABS
 
 SNAPSHOTS = Path(__file__).parents[2] / "snapshots"
 DOCS_IMAGES = SNAPSHOTS.parent / "docs" / "images"
-DOCUMENTED = {f"{tab}-normal-120x40": tab for tab in (*TABS, "model", "explain", "logs", "try")} | {
+DOCUMENTED = {f"{tab}-normal-120x40": tab for tab in (*TABS, "model", "explain", "logs", "try", "key", "usage")} | {
     "dialog-serve-120x40": "serve"
 }
 """Picture → image of the documentation that is a copy of it."""
@@ -109,6 +109,27 @@ def same_picture(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) ->
         return same
 
     return compare
+
+
+@pytest.fixture
+def same_frame(request: pytest.FixtureRequest) -> Callable[[Console, str], bool]:
+    """Whether a console looks as the documentation's image of that name does; `--snapshot-update` takes it anew."""
+    accept = request.config.getoption("--snapshot-update")
+
+    def compare(console: Console, name: str) -> bool:
+        path = DOCS_IMAGES / f"{name}.svg"
+        svg = compact(console.export_screenshot(title="llmgw console"))
+        if accept:
+            path.write_text(svg)
+        return path.exists() and path.read_text() == svg
+
+    return compare
+
+
+@pytest.fixture
+def tour_page() -> str:
+    """The documentation's tour."""
+    return (DOCS_IMAGES.parent / "tour.md").read_text()
 
 
 @pytest.fixture(autouse=True)

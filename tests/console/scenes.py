@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import date
 from typing import TypeVar, cast
 
 from textual.pilot import Pilot
@@ -19,7 +20,7 @@ from console.state.store import Link, Store
 from llmgw.api.actions import Target
 from llmgw.api.client import AdminClient
 from llmgw.api.problems import Unreachable
-from llmgw.api.types import Explanation, ServeRequest
+from llmgw.api.types import Explanation, ServeRequest, UsageInfo
 from tests.console import showcase
 from tests.console.harness import NOWHERE, fed, until
 from tests.support.fleet_rows import NOW, empty_cluster
@@ -34,6 +35,10 @@ PAGES: dict[str, Place] = {
     "model": Place(view="model", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
     "replica": Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
     "node": Place(view="node", subject=Subject(target=Target.NODE, key=showcase.NODE)),
+    "key": Place(view="key", subject=Subject(target=Target.KEY, key="key-6")),
+    "team": Place(view="team", subject=Subject(target=Target.TEAM, key="research")),
+    "tenant": Place(view="tenant", subject=Subject(target=Target.TENANT, key="acme")),
+    "outside": Place(view="model", subject=Subject(target=Target.MODEL, key="frontier-large")),
     "explain": Place(view="explain", subject=Subject(target=Target.MODEL, key=showcase.BAD_MODEL)),
     "logs": Place(view="logs", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
     "try": Place(view="try", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
@@ -52,6 +57,11 @@ DIALOGS: dict[str, tuple[str, Sequence[str]]] = {
     "restart": ("models", ["r"]),
     "remove": ("models", ["D"]),
     "key": ("keys", ["n"]),
+    "limits": ("keys", ["slash", *"thesis", "enter", "l"]),
+    "budget": ("keys", ["slash", *"thesis", "enter", "b", *"8/day,100/mon"]),
+    "move": ("keys", ["slash", *"thesis", "enter", "t"]),
+    "team": ("keys", ["N", *"robotics"]),
+    "revoke": ("keys", ["slash", *"thesis", "enter", "D"]),
     "stop": ("models", ["end", "k", "x"]),
     "join": ("nodes", ["n"]),
 }
@@ -61,9 +71,10 @@ DIALOGS: dict[str, tuple[str, Sequence[str]]] = {
 class StillAdmin(Admin):
     """Answers what is prepared and says nothing more: no thread, no socket."""
 
-    def __init__(self, *, away: bool) -> None:
+    def __init__(self, *, away: bool, used: bool = True) -> None:
         super().__init__(NOWHERE)
         self._away = away
+        self._used = used
 
     async def call(self, work: Callable[[AdminClient], T]) -> T:
         """What `work` makes of the prepared answers."""
@@ -78,6 +89,10 @@ class StillAdmin(Admin):
     def explain_serve(self, request: ServeRequest) -> Explanation:
         """On two nodes."""
         return showcase.fitting(request.name or "glm-5.3")
+
+    def usage(self, by: str | None = None, *, since: date | None = None, until: date | None = None) -> list[UsageInfo]:
+        """The same of every span of time."""
+        return showcase.used(by or "key_model") if self._used else []
 
     @contextlib.asynccontextmanager
     async def logs(self, target: str, *, tail: int, follow: bool) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -108,7 +123,7 @@ def console_in(state: str, *, theme: str = "dark", ascii_only: bool = False) -> 
         NOWHERE, theme=theme, ascii_only=ascii_only, store=store_in(state), follow=False, clock=lambda: NOW
     )
     console.admin.close()
-    console.admin = StillAdmin(away=state == "failure")
+    console.admin = StillAdmin(away=state == "failure", used=state not in ("loading", "empty"))
     if state != "loading":
         access = Access(url="http://gpu01.lab:8080", key="sk-x", note="typed key")
         console.accesses.remember(NOWHERE, access)
@@ -120,6 +135,8 @@ def visits(state: str) -> Iterator[tuple[str, Place]]:
     # The tab of models last: pages stand under the tab they were opened from.
     for name in (*(tab for tab in TABS if tab != "models"), "models"):
         yield name, Place(view=name)
+        if name == "keys":
+            yield "usage", Place(view="usage")
     if state in ("normal", "failure", "disconnected"):
         yield from PAGES.items()
 

@@ -1,5 +1,6 @@
 """Acting: what is possible is there, what is dangerous asks in figures, and the answer is a sentence."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 
 from console.actions import consequences
 from console.actions.handlers import HANDLERS, allowed, possible
-from console.lines import candidates, parse_line
+from console.lines import SCHEMES, candidates, parse_line
 from console.places import Subject
 from console.state.cluster import ClusterState
 from llmgw.api.actions import ACTIONS, BY_ID, Danger, Target
@@ -101,6 +102,19 @@ def test_the_line_offers_words_and_then_names() -> None:
     assert "stop old-llama" in candidates("stop old", STATE)
     assert candidates("theme l", STATE) == ["theme light"]
     assert candidates("ctx pro", STATE, ["prod", "lab"]) == ["ctx prod"]
+
+
+@pytest.mark.parametrize("verb", ["serve", "model serve", "weights fetch"])
+def test_the_line_completes_a_source_first_to_its_scheme_and_then_to_what_is_known(verb: str) -> None:
+    known = sorted({*STATE.weights, *(model.source for model in STATE.models.values())})
+    assert len(known) > 1
+    assert candidates(f"{verb} ", STATE)[:5] == [f"{verb} {scheme}" for scheme in SCHEMES]
+    assert candidates(f"{verb} ht", STATE) == [f"{verb} https://"]
+    assert candidates(f"{verb} hf:", STATE) == [f"{verb} hf:", *(f"{verb} {s}" for s in known if s.startswith("hf:"))]
+    assert candidates(f"{verb} {known[-1]} ", STATE) == []
+    row = msgspec.structs.replace(next(iter(STATE.models.values())), source="hf:a/b c\x1b[2J")
+    rough = replace(STATE, models={"m": row}, weights={})
+    assert candidates(f"{verb} hf:", rough) == [f"{verb} hf:"]
 
 
 def socket_of(path: Path) -> ServerTarget:

@@ -38,7 +38,7 @@ def unreadable(console: Console) -> set[str]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("state", ["failure", "disconnected"])
+@pytest.mark.parametrize("state", ["normal", "failure", "disconnected"])
 async def test_no_text_has_the_colour_of_its_background(state: str, theme: str) -> None:
     console = console_in(state, theme=theme)
     gone: dict[str, set[str]] = {}
@@ -72,6 +72,7 @@ async def test_a_text_in_its_ground_is_found() -> None:
         await visit(console, pilot, Place(view="models"))
         assert unreadable(console) == set()
         console.main.header.styles.color = console.main.header.styles.background = "red"
+        console.main.header.notify_style_update()  # as a class or a theme would
         await settle(console, pilot)
         assert unreadable(console)
 

@@ -166,6 +166,45 @@ async def test_what_is_wrong_by_itself_is_said_at_once_and_not_sent(plane: tuple
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_a_source_that_is_served_already_says_as_what_and_what_to_do(
+    plane: tuple[ConsolePlane, Path], size: tuple[int, int]
+) -> None:
+    control, socket = plane
+    async with following(socket, size=size) as (console, pilot):
+        await pilot.press("s", *"hf:org/qwen2.5-7b")
+        said = "served already as qwen2.5-7b: scale qwen2.5-7b (+ on its row), or give this one another name"
+        await until(lambda: note_of(console, "source") == said)
+        assert form_of(console).rows["name"].problem == "qwen2.5-7b is served already: type another one"
+        assert promise_of(console) == "not yet: name"
+        assert "served already as qwen2.5-7b: scale" in screen_text(console)
+        # Enter goes to where another name is to be typed.
+        await pilot.press("enter")
+        assert console.focused is form_of(console).rows["name"].input
+        assert not [call for call in control.calls if call[0] == "serve"]
+        await pilot.press(*"second")
+        other = "served already as qwen2.5-7b; this will be another model, with replicas of its own"
+        await until(lambda: note_of(console, "source") == other)
+        assert form_of(console).rows["name"].problem == ""
+        await pilot.press("enter")
+        await until(lambda: toasts(console) == ["second is served"])
+        sent = [call[1] for call in control.calls if call[0] == "serve"]
+        assert sent == [t.ServeRequest(source="hf:org/qwen2.5-7b", name="second")]
+
+
+@pytest.mark.asyncio
+async def test_a_field_that_is_needed_is_no_mistake_before_one_was_there(plane: tuple[ConsolePlane, Path]) -> None:
+    _, socket = plane
+    async with following(socket) as (console, pilot):
+        await pilot.press("s")
+        assert promise_of(console) == "source first"
+        assert form_of(console).rows["source"].problem == ""
+        await pilot.press("enter")
+        assert form_of(console).rows["source"].problem == "is needed"
+        assert promise_of(console) == "not yet: source"
+
+
+@pytest.mark.asyncio
 async def test_a_model_without_room_may_be_served_and_the_form_says_that_it_waits(
     plane: tuple[ConsolePlane, Path],
 ) -> None:
@@ -271,7 +310,9 @@ async def test_a_new_key_is_shown_once_copied_and_nowhere_else(plane: tuple[Cons
         assert isinstance(console.screen, KeyForm)
         assert note_of(console, "name") == "1 key of that name already"
         assert note_of(console, "models") == "not in the catalog: nobody"
-        assert promise_of(console) == "enter makes a key for ci that may use 2 models: qwen2.5-7b, nobody"
+        assert promise_of(console) == (
+            "enter makes a key for ci that may use 2 models: qwen2.5-7b, nobody; no limits, no budget"
+        )
         await pilot.press("enter")
         await until(lambda: isinstance(console.screen, Shown) and KEY in screen_text(console))
         assert ("create_key", t.KeyCreate(name="ci", models=("qwen2.5-7b", "nobody"))) in [c[:2] for c in control.calls]

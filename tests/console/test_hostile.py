@@ -15,9 +15,12 @@ from console.widgets.lines import MAX_LINES
 from llmgw.api.actions import Target
 from llmgw.api.targets import ServerTarget
 from llmgw.api.types import Explanation, NodeVerdict
+from llmgw.api.watch import KeyRow, ScopeRow, scope_key
+from llmgw.core.limits import Budget, Limits, Period, ScopeKind
 from tests.console.harness import console_with, screen_lines, screen_text, shown, tell, until
 from tests.support.fake_feed import fake_feed
 from tests.support.fleet_rows import (
+    NOW,
     cluster_row,
     delta,
     figures_row,
@@ -47,6 +50,7 @@ HOSTILE = (
 )
 
 cases = pytest.mark.case("C27")
+SPENT = Budget(amount_micros=0, period=Period.MONTH)
 
 
 def hostile_cluster(word: str) -> dict[str, dict[str, msgspec.Struct]]:
@@ -67,6 +71,18 @@ def hostile_cluster(word: str) -> dict[str, dict[str, msgspec.Struct]]:
         "nodes": {word: node},
         "figures": {word: figures_row(node, (50.0, 0.0))},
         "traffic": {"*": traffic_row(), word: traffic_row()},
+        "keys": {word: KeyRow(id=word, name=word, team=word, models=(word,), created=NOW, budgets=(SPENT,))},
+        "scopes": {
+            scope_key(kind, word): ScopeRow(
+                kind=kind,
+                name=word,
+                tenant=word if kind is ScopeKind.TEAM else None,
+                limits=Limits(rpm=0),
+                budgets=(SPENT,),
+                created=NOW,
+            )
+            for kind in (ScopeKind.TEAM, ScopeKind.TENANT)
+        },
     }
 
 
@@ -126,10 +142,17 @@ async def test_every_view_shows_them_and_goes_on(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
 async def test_every_page_and_dialog_shows_it_and_goes_on(word: str) -> None:
     console = console_with(snapshot(hostile_cluster(word)))
-    topics = {Target.MODEL: "model", Target.REPLICA: "replica", Target.NODE: "node"}
+    topics = {
+        Target.MODEL: "model",
+        Target.REPLICA: "replica",
+        Target.NODE: "node",
+        Target.KEY: "key",
+        Target.TEAM: "team",
+        Target.TENANT: "tenant",
+    }
     async with shown(console) as pilot:
         for target, page in topics.items():
-            further = {Target.MODEL: ("yaml", "explain"), Target.REPLICA: ("logs",)}
+            further = {Target.MODEL: ("yaml", "explain"), Target.REPLICA: ("logs",), Target.KEY: ("yaml",)}
             for view in (page, *further.get(target, ())):
                 place = Place(view=view, subject=Subject(target=target, key=word))
                 console.go(place)
@@ -140,6 +163,12 @@ async def test_every_page_and_dialog_shows_it_and_goes_on(word: str) -> None:
         for key in ("x", "escape", "D", "escape", "ctrl+p", "escape"):
             await pilot.press(key)
             await digest(console, pilot)
+        for target in (Target.KEY,):
+            console.go(Place(view=topics[target], subject=Subject(target=target, key=word)))
+            await until(lambda wanted=topics[target]: console.main.trail.here.view == wanted)  # type: ignore[misc]
+            for key in ("b", "escape", "t", "escape", "n", "escape"):
+                await pilot.press(key)
+                await digest(console, pilot)
         assert console.is_running
 
 

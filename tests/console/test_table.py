@@ -10,8 +10,8 @@ from console.state.cluster import ClusterState
 from console.state.filter import parse_filter
 from console.state.history import History
 from console.widgets.columns import Column, Seen, TableSpec, lay_out
-from console.widgets.order import natural
-from console.widgets.table import Table
+from console.widgets.order import HOLD_S, natural
+from console.widgets.table import FRESH_S, Table
 
 Row = tuple[str, int]
 
@@ -202,3 +202,63 @@ def test_columns_drop_by_priority_and_share_what_is_left() -> None:
 
 def test_names_sort_as_people_count() -> None:
     assert sorted(["gpu10", "gpu9", "gpu1"], key=natural) == ["gpu1", "gpu9", "gpu10"]
+
+
+def at(now: float) -> Seen:
+    return Seen(state=ClusterState(), history=History(), now=now)
+
+
+@pytest.mark.asyncio
+async def test_rows_sorted_by_a_figure_keep_their_places_for_a_while() -> None:
+    app = Host()
+    async with app.run_test(size=(60, 12)) as pilot:
+        table = app.table
+        table.focus()
+        table.update_rows({"a": ("a", 30), "b": ("b", 20), "c": ("c", 10)}, at(100.0))
+        await pilot.press("o", "o")
+        assert table.sorted_by == ("value", True)
+        assert table.shown == ["a", "b", "c"]
+        later = {"a": ("a", 30), "b": ("b", 20), "c": ("c", 99)}
+        table.update_rows(later, at(101.0), {"c"})
+        assert table.shown == ["a", "b", "c"], "the figure moves no row yet"
+        assert "99" in text_of(table, 3), "and is shown all the same"
+        joined = {**later, "d": ("d", 25)}
+        table.update_rows(joined, at(102.0), {"d"})
+        assert table.shown == ["a", "d", "b", "c"], "a new row finds its place among those that keep theirs"
+        table.tick(at(100.0 + HOLD_S))
+        assert table.shown == ["c", "a", "d", "b"], "what waited moves with the clock, though nothing is told"
+        table.update_rows({**joined, "b": ("b", 1000)}, at(101.0 + HOLD_S), {"b"})
+        assert table.shown == ["c", "a", "d", "b"]
+        await pilot.press("O", "O")
+        assert table.shown == ["b", "c", "a", "d"], "a key sorts at once"
+
+
+@pytest.mark.asyncio
+async def test_names_move_their_rows_at_once() -> None:
+    app = Host()
+    async with app.run_test(size=(60, 12)) as pilot:
+        table = app.table
+        table.focus()
+        table.update_rows({"a": ("a", 1), "b": ("b", 2)}, at(100.0))
+        await pilot.press("o")
+        assert table.sorted_by == ("name", False)
+        table.update_rows({"a": ("z", 1), "b": ("b", 2)}, at(100.1), {"a"})
+        assert table.shown == ["b", "a"]
+
+
+def traffic_cell(row: Row, seen: Seen) -> tuple[str, str]:
+    return (f"{seen.state.rev}", "")
+
+
+@pytest.mark.asyncio
+async def test_the_clock_writes_no_figure_that_the_next_frame_brings_anyway() -> None:
+    app = Host()
+    column: Column[Row] = Column(key="rev", title="rev", width=6, cell=traffic_cell)
+    app.table = Table(TableSpec(columns=(column,), words=lambda row: row[0]))
+    async with app.run_test(size=(60, 12)):
+        table = app.table
+        table.update_rows(rows(3), Seen(state=ClusterState(rev=1), history=History(), now=100.0))
+        table.tick(Seen(state=ClusterState(rev=2), history=History(), now=101.0))
+        assert "1" in text_of(table, 1)
+        table.tick(Seen(state=ClusterState(rev=3), history=History(), now=100.0 + FRESH_S))
+        assert "3" in text_of(table, 1), "where no frame comes the clock brings it"

@@ -176,7 +176,7 @@ async def test_before_the_first_word_a_view_says_whom_it_asks(start: str) -> Non
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("overview", "No model is served yet. s serves one."),
+        ("overview", "No node has joined yet. 4 and then n lets one join."),
         ("models", "s serves one"),
         ("replicas", "No replica runs."),
         ("nodes", "No node has joined."),

@@ -117,7 +117,7 @@ async def test_typed_events_arrive_as_they_came_and_are_counted(route: Route, ev
     ("route", "answer", "usage"),
     [
         (Route.RESPONSES, {"usage": {"input_tokens": 20, "output_tokens": 3}, "user": None}, (20, 0, 3, False)),
-        (Route.RESPONSES, {"output": []}, (7, 0, 0, True)),
+        (Route.RESPONSES, {"output": []}, (7, 0, 3, True)),
         (
             Route.MESSAGES,
             {"usage": {"input_tokens": 1, "cache_read_input_tokens": 7, "output_tokens": 3}},

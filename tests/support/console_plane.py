@@ -11,7 +11,7 @@ from llmgw.api import types as t
 from llmgw.api import watch as w
 from llmgw.control.live_table import LiveTable
 from llmgw.core.errors import InvalidInput, Unavailable
-from tests.support.admin_server import running
+from tests.support.admin_server import Running, running
 from tests.support.fake_control import FakeControl
 from tests.support.fleet_rows import NOW, model_row, small_rows
 
@@ -124,9 +124,21 @@ def console_plane(
     kind: type[ConsolePlane] = ConsolePlane,
 ) -> Iterator[tuple[ConsolePlane, Path]]:
     """A plane whose feed has `rows` (by default the small fleet's), and the socket it answers on."""
+    with served_plane(directory, rows, kind=kind) as (plane, server):
+        yield plane, server.socket
+
+
+@contextlib.contextmanager
+def served_plane(
+    directory: Path,
+    rows: Mapping[str, Mapping[str, msgspec.Struct]] | None = None,
+    *,
+    kind: type[ConsolePlane] = ConsolePlane,
+) -> Iterator[tuple[ConsolePlane, Running]]:
+    """The same plane with all the doors it answers at."""
     table = LiveTable(w.TOPICS)
     for topic, some in (rows or small_rows()).items():
         table.publish(topic, some)
     plane = kind(feed=table)
     with running(directory, plane) as server:
-        yield plane, server.socket
+        yield plane, server

@@ -1,0 +1,41 @@
+"""Which nodes read differently after a change. Requests begin and end ten times a second; that alone touches none."""
+
+from console.state.cluster import ClusterState
+from console.state.diff import Diff
+from llmgw.api.watch import ReplicaRow
+
+
+def touched_nodes(before: ClusterState, state: ClusterState, diff: Diff) -> frozenset[str]:
+    """Nodes whose cards, or what their replicas are about, may have changed between the two states."""
+    found = set(diff.keys("nodes", "figures"))
+    for key in diff.keys("replicas"):
+        old, new = before.replicas.get(key), state.replicas.get(key)
+        if _told(old) != _told(new):
+            found.update(row.node for row in (old, new) if row is not None)
+    return frozenset(found)
+
+
+def nodes_moved(before: ClusterState, state: ClusterState, diff: Diff) -> bool:
+    """Whether a node came, went, fell silent or is back: what nobody should wait to be told."""
+    return any(_state_of(before, name) != _state_of(state, name) for name in diff.keys("nodes"))
+
+
+def stirred(before: ClusterState, state: ClusterState, diff: Diff) -> bool:
+    """Whether anything differs that a sentence about trouble may tell of."""
+    if diff.touches("cluster", "models", "nodes", "weights", "keys", "scopes"):
+        return True
+    old, new = before.replicas, state.replicas
+    return any(_said(old.get(key)) != _said(new.get(key)) for key in diff.keys("replicas"))
+
+
+def _said(replica: ReplicaRow | None) -> tuple[object, ...] | None:
+    return None if replica is None else (_told(replica), replica.since, replica.message)
+
+
+def _told(replica: ReplicaRow | None) -> tuple[object, ...] | None:
+    return None if replica is None else (replica.node, replica.model, replica.state, replica.progress)
+
+
+def _state_of(state: ClusterState, name: str) -> str | None:
+    node = state.nodes.get(name)
+    return None if node is None else node.state
