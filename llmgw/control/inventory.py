@@ -20,6 +20,8 @@ from llmgw.core.cluster import (
 from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
 from llmgw.core.wear import CardWear
 
+ROUTING_HOLD_S = 10.0
+"""After a takeover routers go on by what they heard last until the nodes spoke, which takes them a few seconds."""
 SETTLE_S = LOST_AFTER_S
 """Known nodes have this long after a takeover to say what they run."""
 
@@ -305,6 +307,10 @@ class Inventory:
     def settled(self) -> bool:
         """Every known node spoke since this process leads, or had SETTLE_S to."""
         return self._nodes.keys() <= self._heard or self._clock() - self._since >= SETTLE_S
+
+    def worth_routing_by(self) -> bool:
+        """Every known node spoke since this process leads, or had ROUTING_HOLD_S to: what is not here is not there."""
+        return self._nodes.keys() <= self._heard or self._clock() - self._since >= ROUTING_HOLD_S
 
     def _forget_cards(self, node: Node) -> None:
         """Readings of cards that the node, as it now describes itself, does not have any more."""

@@ -144,7 +144,8 @@ class Reconciler:
             for source in plan.fetches:
                 self._weights.ensure(source)
             self._apply(plan)
-        self._traffic.publish(self._routing.build(self.snapshot(), self._timeouts(), self._catalog.created()))
+        if self._inventory.worth_routing_by():
+            self._traffic.publish(self._routing.build(self.snapshot(), self._timeouts(), self._catalog.created()))
 
     def snapshot(self) -> Snapshot:
         """The cluster as of now."""

@@ -1,6 +1,6 @@
 """The inventory: what agents say is taken in once, transitions are told from progress, and nothing stale survives."""
 
-from llmgw.control.inventory import SETTLE_S, Inventory
+from llmgw.control.inventory import ROUTING_HOLD_S, SETTLE_S, Inventory
 from llmgw.core.cluster import LOST_AFTER_S, FetchProgress, NodeLink, ShardState
 from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
 from llmgw.core.wear import CardWear
@@ -51,6 +51,20 @@ def test_a_known_node_is_silent_then_lost_until_it_speaks() -> None:
     inventory.connected(a_node("n1"), [])
     assert inventory.nodes()[0].link is NodeLink.CONNECTED
     assert inventory.settled()
+
+
+def test_routers_are_told_nothing_new_until_the_nodes_spoke_or_had_their_time() -> None:
+    inventory, clock, _ = _inventory()
+    assert inventory.worth_routing_by()
+    inventory.expect([("n1", False), ("n2", False)])
+    inventory.connected(a_node("n1"), [])
+    assert not inventory.worth_routing_by()
+    clock.now += ROUTING_HOLD_S
+    assert inventory.worth_routing_by()
+    inventory, _, _ = _inventory()
+    inventory.expect([("n1", False)])
+    inventory.connected(a_node("n1"), [])
+    assert inventory.worth_routing_by()
 
 
 def test_waiting_for_nodes_ends_by_time() -> None:
