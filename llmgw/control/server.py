@@ -11,7 +11,7 @@ data lock, log
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import trio
@@ -89,15 +89,17 @@ async def _main(config: ServerConfig, layout: ServerLayout) -> None:
     for key in ("agents", "mirror"):
         address = config.address(key)
         check_free(await resolve(address.host, address.port))
-    async with trio.open_nursery() as process:
-        told, serving = trio.Event(), trio.Event()
-        await process.start(_hear, told, serving, process.cancel_scope)
-        log.info("starting")
-        await process.start(_hear_hang_ups, certificate)
-        await _serve(config, layout, access, admin_tcp, certificate, told, serving)
-        process.cancel_scope.cancel()
-    layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
-    log.info("stopped")
+    # Heard until the end: a second word to end must not cut the first short.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as process:
+            told, serving = trio.Event(), trio.Event()
+            process.start_soon(_hear, signals, told, serving, process.cancel_scope)
+            log.info("starting")
+            await process.start(_hear_hang_ups, certificate)
+            await _serve(config, layout, access, admin_tcp, certificate, told, serving)
+            process.cancel_scope.cancel()
+        layout.routing_cache.with_name(layout.routing_cache.name + ".lock").unlink(missing_ok=True)
+        log.info("stopped")
 
 
 async def _serve(
@@ -187,18 +189,21 @@ async def _hear_hang_ups(
                 log.warning("%s", problem)
 
 
-async def _hear(
-    told: trio.Event,
-    serving: trio.Event,
-    starting: trio.CancelScope,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Set `told` at the first SIGINT or SIGTERM, and end a start that goes on for too long after it."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        log.info("signal", extra={"signal": await anext(signals)})
+async def _hear(signals: AsyncIterator[int], told: trio.Event, serving: trio.Event, starting: trio.CancelScope) -> None:
+    """Set `told` at the first signal, and end a start that goes on for too long after it.
+
+    Those that follow change nothing. They are no impatience: the kernel tells of a dead parent once for every thread
+    that the parent had.
+    """
+    log.info("signal", extra={"signal": await anext(signals)})
     told.set()
+    async with trio.open_nursery() as ending:
+        ending.start_soon(_end_long_start, serving, starting)
+        async for _ in signals:
+            pass
+
+
+async def _end_long_start(serving: trio.Event, starting: trio.CancelScope) -> None:
     with trio.move_on_after(START_GRACE_S):
         await serving.wait()
         return

@@ -11,7 +11,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import trio
@@ -123,33 +123,50 @@ def _running(files: DemoFiles) -> tuple[int, str] | None:
 
 async def _demo(files: DemoFiles, args: argparse.Namespace, size: FleetSize | None) -> int:
     say = _narrator()
-    node = node_name()
     for option, port in (("--port", args.port), ("--admin-port", args.admin_port)):
         if not port_is_free(port) and not files.server.lock.exists():
             say(f"{HOST}:{port} is in use by another program; choose a free port with {option}")
             return 1
-    files.write_configs(port=args.port, admin_port=args.admin_port, ports=files.choose_ports(), node=node)
+    files.write_configs(port=args.port, admin_port=args.admin_port, ports=files.choose_ports(), node=node_name())
+    told = trio.CancelScope()
+    # Heard until the end: a second signal must not cut the stopping short.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as listening:
+            listening.start_soon(_end_on_signal, signals, told)
+            code = await _run(files, args, size, say, told)
+            listening.cancel_scope.cancel()
+    return code
+
+
+async def _run(
+    files: DemoFiles,
+    args: argparse.Namespace,
+    size: FleetSize | None,
+    say: Callable[[str], None],
+    told: trio.CancelScope,
+) -> int:
+    """Everything up until `told` is cancelled, then everything down; the exit code."""
     server = Child("server", command("server", "-c", str(files.server_config)), files.children_log / "server.out")
     agent = Child("agent", command("agent", "-c", str(files.agent_config)), files.children_log / "agent.out")
     others = [agent]
     code = 0
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_end_on_signal, nursery.cancel_scope)
-            await nursery.start(_supervised, nursery, server)
-            if size is not None:
-                # Before anything else: a cluster that misses most of its nodes places nothing.
-                others.append(await _start_fleet(nursery, files, size))
-            joined = files.agent.certificate.exists()
-            if joined:
-                await nursery.start(_supervised, nursery, agent)
-            await _until(steps.server_answers, files)
-            if not joined:
-                await trio.to_thread.run_sync(steps.join_node, files, node)
-                await nursery.start(_supervised, nursery, agent)
-            await _bring_up(files, args, say)
-            if size is not None:
-                nursery.start_soon(_bring_up_fleet, files, args, size)
+        with told:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_supervised, nursery, server)
+                if size is not None:
+                    # Before anything else: a cluster that misses most of its nodes places nothing.
+                    others.append(await _start_fleet(nursery, files, size))
+                joined = files.agent.certificate.exists()
+                if joined:
+                    await nursery.start(_supervised, nursery, agent)
+                await _until(steps.server_answers, files)
+                if not joined:
+                    await trio.to_thread.run_sync(steps.join_node, files, node_name())
+                    await nursery.start(_supervised, nursery, agent)
+                await _bring_up(files, args, say)
+                if size is not None:
+                    nursery.start_soon(_bring_up_fleet, files, args, size)
     except* (DemoError, ChildFailed, ClientError) as group:
         say(str(_first(group)))
         code = 1
@@ -230,14 +247,9 @@ async def _until(condition: Callable[[DemoFiles], bool], files: DemoFiles) -> No
         await trio.sleep(POLL_S)
 
 
-async def _end_on_signal(
-    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()
-            return
+async def _end_on_signal(signals: AsyncIterator[int], told: trio.CancelScope) -> None:
+    async for _ in signals:
+        told.cancel()
 
 
 def _narrator() -> Callable[[str], None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.cluster import free_port, llmgw, processes_of, running_demo, start_demo
+from tests.support.cluster import free_port, llmgw, processes_of, running_demo, start_demo, wait_for
 from tests.support.streams import chat_body, post
 
 pytestmark = pytest.mark.acceptance
@@ -39,6 +39,15 @@ def test_a_demo_stopped_before_what_was_killed_is_back_leaves_nothing(tmp_path: 
         assert _left(tmp_path) == []
 
 
+def test_a_second_interrupt_does_not_cut_the_stopping_short(tmp_path: Path) -> None:
+    with running_demo(tmp_path, model="sim") as demo:
+        demo.process.send_signal(signal.SIGINT)
+        wait_for("it stops", lambda: len(processes_of(tmp_path)) < 5)
+        assert demo.stop(signal.SIGINT) == 0
+        assert processes_of(tmp_path) == []
+        assert _left(tmp_path) == []
+
+
 def _left(data: Path) -> list[str]:
     """Sockets and locks in the demo's directory; usage that waits for the next start has one of its own beside it."""
     found = [p for p in data.rglob("*") if p.is_socket() or p.name in ("lock", "demo.lock", "postmaster.pid")]
@@ -46,8 +55,6 @@ def _left(data: Path) -> list[str]:
 
 
 def test_a_killed_supervisor_leaves_nothing_running_and_its_directory_starts_again(tmp_path: Path) -> None:
-    from tests.support.cluster import wait_for
-
     with running_demo(tmp_path, model="sim") as first:
         first.process.kill()
         first.process.wait()

@@ -121,3 +121,18 @@ def test_a_server_told_to_end_while_its_routers_start_leaves_none(data: Path) ->
     assert (server.returncode, said) == (0, "")
     assert not Path(f"/proc/{record.pid}").exists()
     assert read_record(layout, 0) is None
+
+
+def test_a_second_word_to_end_does_not_cut_the_first_short(data: Path) -> None:
+    """A dead parent is told of once for every thread it had, so a supervisor's end brings several at once."""
+    layout = ServerLayout(data=data)
+    server = _start("-m", "llmgw.cli.main", "server", "-c", _config(data))
+    router = _serving(layout)
+    log = layout.log / "server.log"
+    server.send_signal(signal.SIGTERM)
+    until_sync(lambda: '"stopping"' in log.read_text())
+    while server.poll() is None and '"stopped"' not in log.read_text():
+        server.send_signal(signal.SIGTERM)
+    server.communicate(timeout=60)
+    assert '"stopped"' in log.read_text()
+    until_sync(lambda: not Path(f"/proc/{router.pid}").exists())
