@@ -30,7 +30,7 @@ from console.widgets.card_facts import card_lines, group_lines, meaning_lines, s
 from console.widgets.columns import Seen
 from console.widgets.gpu_map import GpuMap
 from console.widgets.lines import Line
-from console.widgets.paint import LineWidget
+from console.widgets.paint import LineWidget, Span
 from console.widgets.table import Table
 from console.widgets.text_block import TextBlock
 from console.widgets.titles import set_title
@@ -163,7 +163,8 @@ class Gpus(View):
         self._idle_rows, self._model_rows = idle, models
         cards = sum(len(holding.places) for holding in idle.values())
         draw = sum(holding.draw_w for holding in idle.values())
-        self.idle.set_notice([[(f"{signs().good} ", "good"), ("every card that is held works", "dim")]])
+        works: list[Span] = [(f"{signs().good} ", "good"), ("every card that is held works", "dim")]
+        self.idle.set_notice([works if models else [("no card is held", "dim")]])
         self.models.set_notice([[("no model holds a card", "dim")]])
         facts = (plural(cards, "card"), "bold $warning") if cards else ("none", "$success")
         wasted = f"{draw:,.0f} W for it" if draw >= 1 else ""

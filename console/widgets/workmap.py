@@ -118,7 +118,8 @@ class WorkMap(LineWidget):
         if hidden <= 0:
             return []
         cards = state.load.cards - sum(state.node_load(name).cards for name in shown)
-        return [(f"and {plural(hidden, 'node')} with {plural(cards, 'card')}, quieter than these", "dim")]
+        they = f"{plural(hidden, 'node')} with {plural(cards, 'card')}"
+        return [(f"and {they}, quieter than these" if shown else f"{they}: 5 shows them", "dim")]
 
     # -- their rows
 

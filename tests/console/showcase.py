@@ -609,7 +609,10 @@ def bad_rows() -> dict[str, dict[str, msgspec.Struct]]:
         assert isinstance(weights, WeightsRow)
         full = "no space left on the mirror: 73 GB are missing"
         found["weights"][source] = msgspec.structs.replace(weights, state="failed", message=full)
-    found["traffic"] = {name: msgspec.structs.replace(row, errors_per_s=9.5) for name, row in found["traffic"].items()}
+    for name, traffic in found["traffic"].items():
+        assert isinstance(traffic, TrafficRow)
+        failing = min(9.5, traffic.requests_per_s / 2)
+        found["traffic"][name] = msgspec.structs.replace(traffic, errors_per_s=failing)
     return found
 
 

@@ -108,7 +108,8 @@ async def test_a_form_takes_letters_while_the_nodes_are_asked(tmp_path: Path) ->
         await here.sees("qwen2.5-7b")
         here.line.hold()
         await here.pilot.press("s", *"sim:one")
-        await until(lambda: [asked.source for asked in here.plane.asked] == ["sim:one"])
+        # A slow machine pauses between letters, and the form may have asked for a part of the name before.
+        await until(lambda: "sim:one" in [asked.source for asked in here.plane.asked])
         form = here.console.screen
         assert isinstance(form, ServeForm)
         assert form.explanation is None

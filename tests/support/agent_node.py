@@ -31,7 +31,7 @@ from llmgw.wire.llmgw.v1 import (
 from tests.support.agentport import Port, enrolled, make_port, running
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 KEY = "ek-0123456789abcdef"
 
 

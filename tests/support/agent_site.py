@@ -29,7 +29,7 @@ from llmgw.wire.llmgw.v1 import (
 )
 from tests.support.agent_node import KEY, end_marked, free_ports
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
