@@ -50,6 +50,8 @@ class RoutedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds when it entered the catalog."""
     prices: Prices | None = None
     """None costs nothing."""
+    fallbacks: tuple[str, ...] = ()
+    """Models, by name, that answer instead while this one cannot, in their order."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...] = ()
     spent: Spending = Spending()
     """As the store had it when the key was looked up."""
+    band: str = ""
+    """Name of the band its requests wait in; empty is the default one."""
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +107,12 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     first_token_ms: float | None = None
     duration_ms: float = 0.0
     attempts: int = 1
+    band: str = ""
+    """The band it waited in, where there are bands."""
+    waited_ms: float = 0.0
+    """How long it waited to be let in."""
+    asked: str = ""
+    """The model that was asked for, where another one answered."""
 
 
 # router → control plane
@@ -170,6 +180,31 @@ class ScopeTable(msgspec.Struct, frozen=True, kw_only=True, tag="scopes"):
     scopes: tuple[ScopeRecord, ...] = ()
 
 
+class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine last said of its own work; none is what it does not say."""
+
+    running: int | None = None
+    """Requests it works on."""
+    waiting: int | None = None
+    """Requests in its own queue."""
+    slots: int | None = None
+    """Requests it works on at once, at most."""
+    kv_used: float | None = None
+    """Share of its KV cache that is taken, 0 to 1."""
+    at: float = 0.0
+    """Unix seconds when the control plane heard it."""
+
+
+class LoadTable(msgspec.Struct, frozen=True, kw_only=True, tag="loads"):
+    """What engines say of their work, by replica id: all of them first on every connection, then what changed."""
+
+    loads: dict[str, ReplicaLoad] = {}
+    gone: tuple[str, ...] = ()
+    """Replicas of which nothing is known any more."""
+    whole: bool = False
+    """What is not in `loads` is forgotten."""
+
+
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="key"):
     """Answer to `KeyAsk`: a record, nobody's key (`record` none), or `error` (the store is away: never cached)."""
 
@@ -196,4 +231,4 @@ class DrainRouter(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     deadline_s: float
 
 
-ControlMessage = Routing | ScopeTable | KeyAnswer | KeyChanged | UsageStored | DrainRouter
+ControlMessage = Routing | ScopeTable | LoadTable | KeyAnswer | KeyChanged | UsageStored | DrainRouter

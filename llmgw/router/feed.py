@@ -19,6 +19,7 @@ from llmgw.core.routing import (
     KeyAnswer,
     KeyAsk,
     KeyChanged,
+    LoadTable,
     RouterHello,
     RouterMessage,
     Routing,
@@ -153,6 +154,8 @@ class FeedClient:
                 if message != self._state.scope_table:
                     self._state.apply_scopes(message)
                     self._saved.heard_scopes(message)
+            case LoadTable():
+                self._state.apply_loads(message)
             case KeyAnswer():
                 self._keys.answered(message)
             case KeyChanged():

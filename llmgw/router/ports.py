@@ -7,7 +7,7 @@ stream. Nothing on this seam blocks, except the slow way of authenticating a key
 from collections.abc import Sequence
 from typing import Protocol
 
-from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, Timeouts, UsageRow
+from llmgw.core.routing import KeyRecord, ReplicaLoad, RoutedModel, RoutedReplica, Timeouts, UsageRow
 from llmgw.router.meters import Meters
 from llmgw.router.scopes import Chain, Demand
 
@@ -92,6 +92,8 @@ class RouterState(Protocol):
     """What speaks against each of them, a few words."""
     meters: Meters
     """What else is counted, for `/metrics`; the data plane writes."""
+    loads: dict[str, ReplicaLoad]
+    """What engines last said of their own work, by replica id; the data plane reads."""
 
     @property
     def routes(self) -> Routes:

@@ -4,7 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from llmgw.core import secrets
-from llmgw.core.routing import Activity, KeyRecord, RoutedModel, RoutedReplica, Routing, ScopeTable, Timeouts, UsageRow
+from llmgw.core.routing import (
+    Activity,
+    KeyRecord,
+    LoadTable,
+    ReplicaLoad,
+    RoutedModel,
+    RoutedReplica,
+    Routing,
+    ScopeTable,
+    Timeouts,
+    UsageRow,
+)
 from llmgw.router.keys import KeyCache
 from llmgw.router.limiter import Limiter, Reservation
 from llmgw.router.meters import Meters
@@ -65,6 +76,7 @@ class FollowerState:
         self.breakers: dict[str, str] = {}
         self.breaker_failures: dict[str, str] = {}
         self.meters = Meters()
+        self.loads: dict[str, ReplicaLoad] = {}
         self.on_want: Callable[[], None] = _nothing
         """Called when a model is wanted that was not since the last report, so that the report goes at once."""
         self._routes = IndexedRoutes()
@@ -94,6 +106,14 @@ class FollowerState:
         """Replace all teams and tenants by those of `table`; what was counted for them goes on counting."""
         self.scope_table = table
         self._scopes.learn(table.scopes)
+
+    def apply_loads(self, table: LoadTable) -> None:
+        """Learn what engines said of their work."""
+        if table.whole:
+            self.loads.clear()
+        self.loads.update(table.loads)
+        for replica_id in table.gone:
+            self.loads.pop(replica_id, None)
 
     def scopes_of(self, key: KeyRecord) -> Chain | None:
         """Whom a request with this key is counted for; none when nothing limits it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from llmgw.core.routing import KeyRecord, RoutedModel, RoutedReplica, Routing, Timeouts, UsageRow
+from llmgw.core.routing import KeyRecord, ReplicaLoad, RoutedModel, RoutedReplica, Routing, Timeouts, UsageRow
 from llmgw.router.limiter import Limiter, Reservation
 from llmgw.router.meters import Meters
 from llmgw.router.ports import Refusal
@@ -37,6 +37,7 @@ class MemoryState:
         self.breakers: dict[str, str] = {}
         self.breaker_failures: dict[str, str] = {}
         self.meters = Meters()
+        self.loads: dict[str, ReplicaLoad] = {}
         self.rows: list[UsageRow] = []
         self.limiter: Limiter | None = None
         self.scopes = ScopeBook()
