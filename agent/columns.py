@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.discovery.gpu import CardSample
-from llmgw.core.figures import PROFILE_SOURCES, ReplicaFigures
+from llmgw.core.figures import PROFILE_SOURCES, ReplicaFigures, ToldLoad
 from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw import v1 as wire
 
@@ -89,6 +89,21 @@ def wear_message(worn: Mapping[str, CardWear]) -> wire.CardWear:
     cards = [worn[uuid] for uuid in sorted(worn)]
     return wire.CardWear(
         uuids=sorted(worn), **{name: column([getattr(card, name) for card in cards]) for name in _WEAR}
+    )
+
+
+def loads_message(loads: Mapping[str, ToldLoad]) -> wire.EngineLoads:
+    """What engines say of their work at one moment, by shard id."""
+    shards = sorted(loads)
+    told = [loads[shard] for shard in shards]
+    return wire.EngineLoads(
+        shard_ids=shards,
+        age_s=[round(one.age_s, 1) for one in told],
+        running=column([one.load.running for one in told]),
+        waiting=column([one.load.waiting for one in told]),
+        slots=column([one.load.slots for one in told]),
+        kv_used=column([one.load.kv_used for one in told]),
+        failures=_unless_all_zero([one.failures for one in told]),
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+from datetime import date
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -16,6 +17,10 @@ from llmgw.core.errors import InvalidInput
 
 STOP_ENGINES_VARIABLE = "LLMGW_STOP_ENGINES"
 """Set to 1 in the agent's environment, it stands for `stop_engines_on_exit: true`; the demo sets it."""
+
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!]{0,40}(@[0-9]{4}-[0-9]{2}-[0-9]{2})?")
+PYTHON_ENGINES = ("vllm", "sglang")
+"""Engines an operator may have installed, or name a place for."""
 
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -38,6 +43,14 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """First and last port given to engines."""
     llama_server: str = ""
     """Path of a `llama-server` binary. Empty takes one on PATH, else the one built into llmgw."""
+    engine_paths: dict[str, str] = {}
+    """Where engines are that are Python packages, by name: the program, or the directory of its environment
+    (`vllm: /opt/vllm`). Those on PATH are found by themselves."""
+    engines: dict[str, str] = {}
+    """Versions of engines the agent installs, by name. With `VERSION@2026-09-24` one is made of what the index had on
+    that day, else on the day after its release; an empty version installs none."""
+    wheelhouse: str = ""
+    """Directory of wheels that engines are installed from instead of the index, for sites without one."""
     engine_env: dict[str, str] = {}
     """Variables every engine on this node gets besides, such as LD_LIBRARY_PATH for the CUDA libraries."""
     memory_reserve_gb: float = 0.0
@@ -102,9 +115,30 @@ def check_agent_config(config: AgentConfig) -> None:
         raise InvalidInput(f"{config.memory_reserve_gb} is not a size in GB", field="memory_reserve_gb")
     if config.dcgm_exporter != "off":
         _check_exporter(config.dcgm_exporter)
+    for name in config.engine_paths:
+        if name not in PYTHON_ENGINES:
+            known = ", ".join(PYTHON_ENGINES)
+            raise InvalidInput(f"{name!r} is not one of {known}; llama.cpp's is llama_server", field="engine_paths")
+    for name, version in config.engines.items():
+        if name not in PYTHON_ENGINES:
+            raise InvalidInput(f"{name!r} is not one of {', '.join(PYTHON_ENGINES)}", field="engines")
+        if version and not _is_version(version):
+            raise InvalidInput(
+                f"{version[:40]!r} is no version: write 0.30.0, or 0.30.0@2026-09-24 for the index of a day",
+                field=f"engines.{name}",
+            )
     for name in config.engine_env:
         if not name or "=" in name or "\0" in name:
             raise InvalidInput(f"{name!r} is no name of a variable", field="engine_env")
+
+
+def _is_version(text: str) -> bool:
+    """Whether it is a version, and its day, if it has one, a day of the calendar."""
+    try:
+        _, _, day = text.partition("@")
+        return _VERSION.fullmatch(text) is not None and (not day or bool(date.fromisoformat(day)))
+    except ValueError:
+        return False
 
 
 def _check_exporter(text: str) -> None:

@@ -1,6 +1,6 @@
 """The agent's process tree, top to bottom. What ends here is the agent: its engines go on unless it is told otherwise.
 
-lock → take over engines → outbox, sensors, shards, logs → link → orders
+lock → take over engines → outbox, sensors, shards, their loads, logs → link → orders
 """
 
 import logging
@@ -24,9 +24,11 @@ from agent.identity import Identity, load_identity
 from agent.journal import Journal
 from agent.link import Link
 from agent.link_rpc import tls_context
+from agent.loads import LoadService
 from agent.lock import data_lock
 from agent.logs import LogDesk
 from agent.orders import Orders
+from agent.provision.service import provisions_of
 from agent.sensors import Meter, SensorService
 from agent.site import Site
 from agent.state import Outbox
@@ -81,20 +83,24 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
         outbox = Outbox(outbound)
         cache = Cache(layout.weights, mirror_url=identity.mirror_url, tls=_mirror_tls(layout))
         fetches = Fetches(cache, outbox)
-        engines = known_engines(config)
+        provisions = provisions_of(config, layout)
+        engines = known_engines(config, provisions)
         address = engine_address(config, identity.servers)
         surveyor = Surveyor(config, layout, address=address, engines=engines)
+        provisions.has_cards, provisions.on_change = (lambda: bool(surveyor.cards)), surveyor.soon
         await surveyor.look()
-        supervisor = Supervisor(_site(config, layout, identity, address, surveyor.host.cpus, engines, fetches, outbox))
+        supervisor = Supervisor(_site(config, layout, identity, address, surveyor, engines, fetches, outbox))
         await supervisor.take_over()
         surveyor.problems = supervisor.problems
         sensors = _sensors(config, layout, surveyor, supervisor, outbox)
+        loads = LoadService(supervisor.serving, outbox)
         logs = LogDesk(layout, outbound)
         link = Link(layout, hello=partial(_hello, surveyor, supervisor), outbound=link_outbound, inbound=link_inbound)
 
         def welcomed() -> None:
             cache.mirror_url = link.identity.mirror_url
             sensors.tell_again()
+            loads.tell_again()
 
         orders = Orders(inbound, supervisor=supervisor, logs=logs, fetches=fetches, welcomed=welcomed)
         async with trio.open_nursery() as nursery:
@@ -105,7 +111,9 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
             await nursery.start(orders.run)
             await nursery.start(link.run)
             await nursery.start(sensors.run)
+            await nursery.start(loads.run)
             await nursery.start(surveyor.run, outbox)
+            await nursery.start(provisions.run)
             log.info("The agent is up", extra={"node": identity.node, "shards": len(supervisor.statuses())})
             await anext(signals)
             if config.ends_engines:
@@ -148,7 +156,7 @@ def _site(
     layout: AgentLayout,
     identity: Identity,
     address: str,
-    cpus: int,
+    surveyor: Surveyor,
     engines: Mapping[str, Engine],
     fetches: Fetches,
     outbox: Outbox,
@@ -161,12 +169,13 @@ def _site(
         address=address,
         host=config.engine_host or address,
         ports=config.ports,
-        cpus=cpus,
+        cpus=surveyor.host.cpus,
         operator_env=config.engine_env,
         engines=engines,
         fetches=fetches,
         journal=Journal(layout.journal),
         outbox=outbox,
+        card_bytes=lambda uuid: next((c.memory_total_bytes for c in surveyor.cards if c.uuid == uuid), None),
     )
 
 

@@ -31,6 +31,8 @@ class Answer:
     body: bytes
     cut: bool = False
     """Whether the body was longer than what was read."""
+    broken: bool = False
+    """Whether the connection ended before the body did, where its head says where that is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +141,10 @@ async def _read(stream: trio.SocketStream, max_bytes: int) -> Answer:
                 raise NoAnswer(f"answers with more than {HEAD_MAX_BYTES} bytes of headers")
         try:
             parser.feed_data(chunk)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise NoAnswer("does not answer in HTTP") from error
-    return Answer(status=parser.get_status_code(), body=bytes(reader.body[:max_bytes]), cut=reader.cut)
+    broken = reader.framed and not reader.done
+    return Answer(status=parser.get_status_code(), body=bytes(reader.body[:max_bytes]), cut=reader.cut, broken=broken)
 
 
 class _Reader:
@@ -151,6 +154,12 @@ class _Reader:
         self._max_bytes = max_bytes
         self.body = bytearray()
         self.headed = self.done = self.cut = False
+        self.framed = False
+        """Whether the head says where the body ends."""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self.framed = True
 
     def on_headers_complete(self) -> None:
         self.headed = True

@@ -14,6 +14,7 @@ import trio
 from agent.engines.base import Engine
 from agent.fetches import PHASE_CHECKING
 from agent.journal import Entry
+from agent.loads import Serving
 from agent.output import last_lines
 from agent.ports import free_port
 from agent.process import EngineProcess
@@ -26,7 +27,8 @@ from llmgw.wire.llmgw.v1 import ShardSpec, ShardState, ShardStatus
 log = logging.getLogger("agent.shard")
 
 START_TIMEOUT_S = 600.0
-"""A living engine gets so long to become ready: large weights are read at disk speed."""
+"""A living engine gets so long to become ready, and besides what its memory takes to be filled from a slow disk."""
+SLOW_DISK_BYTES_PER_S = 200_000_000
 FIRST_PROBE_S = 0.1
 """Wait after the first failed readiness check; it doubles to SLOWEST_PROBE_S."""
 SLOWEST_PROBE_S = 1.0
@@ -118,6 +120,19 @@ class Shard:
             adopted=self._adopted,
             spec=self.spec if with_spec else None,
             restarts=self._restarts,
+        )
+
+    def serving(self) -> Serving | None:
+        """Its engine while it is ready, draining or not; else none."""
+        engine = self._site.engines.get(self.spec.engine)
+        if self._process is None or self._ready_at is None or self._entry is None or engine is None:
+            return None
+        return Serving(
+            shard_id=self.id,
+            pid=self._process.pid,
+            target=Target(host=self._entry.host, port=self._entry.port, key=self._key),
+            metrics=engine.load_metrics,
+            slots=self.spec.slots,
         )
 
     def stop(self, *, grace_s: float, reason: str = "") -> None:
@@ -276,9 +291,10 @@ class Shard:
         names = engine.served_names(self.spec)
         pause_s, began, reason = FIRST_PROBE_S, trio.current_time(), ""
         was_ready = self._entry is not None and self._entry.ready
+        limit_s = START_TIMEOUT_S + self.spec.memory_bytes * max(1, self.spec.tp) / SLOW_DISK_BYTES_PER_S
         while not was_ready and (reason := await why_not_ready(target, health_path=engine.health_path, names=names)):
-            if trio.current_time() - began > START_TIMEOUT_S:
-                return f"the engine was not ready within {START_TIMEOUT_S:g} s: {reason}"
+            if trio.current_time() - began > limit_s:
+                return f"the engine was not ready within {limit_s:.0f} s: {reason}"
             await trio.sleep(pause_s)
             pause_s = min(SLOWEST_PROBE_S, pause_s * 2)
         await self._is_ready()

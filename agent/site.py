@@ -1,10 +1,10 @@
 """What all shards of this node share, and how one of them is made ready to be started."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.engines.base import Command, Engine, Launch
+from agent.engines.base import Command, Engine, Launch, key_config_of
 from agent.engines.environment import build_environment, mark
 from agent.fetches import Fetches
 from agent.identity import write_file
@@ -14,6 +14,10 @@ from agent.state import Outbox
 from llmgw.core.errors import Unavailable
 from llmgw.core.layout import AgentLayout
 from llmgw.wire.llmgw.v1 import ShardSpec
+
+
+def _unknown(_uuid: str) -> int | None:
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +38,18 @@ class Site:
     fetches: Fetches
     journal: Journal
     outbox: Outbox
+    card_bytes: Callable[[str], int | None] = _unknown
+    """Memory of a card by UUID, where it is told."""
     ports_in_use: set[int] = field(default_factory=set)
     """Ports this node's shards have; a shard notes and releases its own."""
 
     def directory(self, shard_id: str) -> Path:
         """A shard's directory; raises InvalidInput for an id that no server gives."""
         return self.layout.shards / file_name(shard_id)
+
+    def smallest_card(self, spec: ShardSpec) -> int:
+        """Memory of the smallest of a shard's cards; 0 where one of them does not tell."""
+        return min((self.card_bytes(uuid) or 0 for uuid in spec.card_uuids), default=0)
 
     def output(self, shard_id: str) -> Path:
         """What a shard's engine prints."""
@@ -80,13 +90,24 @@ def prepare(
     """
     shard_id = spec.shard_id
     directory, key_file = site.directory(shard_id), site.key_file(shard_id)
+    launch = Launch(
+        spec=spec,
+        weights=weights,
+        host=site.host,
+        port=port,
+        key_file=key_file,
+        cpus=site.cpus,
+        card_bytes=site.smallest_card(spec),
+        cache=site.layout.data / "engine-cache" / engine.name,
+    )
+    command = engine.command(launch)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(key_file, f"{key}\n".encode(), mode=0o600)
+        if command.key_text:
+            write_file(key_config_of(launch), command.key_text.replace("{key}", key).encode(), mode=0o600)
     except OSError as error:
         raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
-    launch = Launch(spec=spec, weights=weights, host=site.host, port=port, key_file=key_file, cpus=site.cpus)
-    command = engine.command(launch)
     environment = build_environment(
         cluster_id=site.cluster_id,
         node=site.node,
@@ -94,7 +115,7 @@ def prepare(
         home=directory,
         card_uuids=spec.card_uuids,
         operator=site.operator_env,
-        engine=command.env,
+        engine={**command.env, **({command.key_variable: key} if command.key_variable else {})},
         profile=spec.env,
     )
     entry = Entry(

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import trio
 
-from llmgw.wire.llmgw.v1 import AgentMessage, CardWear, FetchProgress, Inventory, Sensors, ShardStatus
+from llmgw.wire.llmgw.v1 import AgentMessage, CardWear, EngineLoads, FetchProgress, Inventory, Sensors, ShardStatus
 
 
 class Outbox:
@@ -34,6 +34,10 @@ class Outbox:
     def wear(self, wear: CardWear) -> None:
         """Report counts of what wears out."""
         self._put("wear", AgentMessage(card_wear=wear))
+
+    def loads(self, loads: EngineLoads) -> None:
+        """Report what engines say of their work."""
+        self._put("loads", AgentMessage(engine_loads=loads))
 
     def inventory(self, inventory: Inventory) -> None:
         """Report what the machine is."""

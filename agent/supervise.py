@@ -11,6 +11,7 @@ import trio
 
 from agent.adoption import end_orphans, take_stock
 from agent.journal import file_name, shard_directories
+from agent.loads import Serving
 from agent.output import rotate_if_long
 from agent.shard import Shard
 from agent.site import Site
@@ -42,6 +43,10 @@ class Supervisor:
     def statuses(self, *, with_spec: bool = False) -> list[ShardStatus]:
         """Every shard's state, with its spec as Hello wants it."""
         return [shard.status(with_spec=with_spec) for shard in self._shards.values()]
+
+    def serving(self) -> list[Serving]:
+        """Every engine that is ready."""
+        return [serving for shard in self._shards.values() if (serving := shard.serving()) is not None]
 
     def report_all(self) -> None:
         """Tell every shard's state anew: what happened while a stream was being opened may have been told to nobody."""

@@ -56,6 +56,7 @@ class Surveyor:
         self._cpu_nodes = 0
         self._reopen = False
         """The reader failed: the driver may have been loaded anew, and what was opened before is of no use."""
+        self._wanted = trio.Event()
         self.limiter = trio.CapacityLimiter(1)
         """Its one token is needed to call the reader, so that one thread at a time does."""
         self._reader_problems: tuple[str, ...] = ()
@@ -104,12 +105,18 @@ class Surveyor:
         if self._host is None:
             self._host = host_facts(self._layout.weights)
 
+    def soon(self) -> None:
+        """Look again without waiting for the next turn: an engine has been installed, or was not."""
+        self._wanted.set()
+
     async def run(self, outbox: Outbox, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look again now and then, for ever, and tell what changed."""
         task_status.started()
         told = bytes(self.inventory())
         while True:
-            await trio.sleep(LOOK_EVERY_S)
+            with trio.move_on_after(LOOK_EVERY_S):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
             if not self.limiter.borrowed_tokens:
                 await self.look()
             now = self.inventory()
@@ -119,7 +126,8 @@ class Surveyor:
 
     def _look(self) -> None:
         self._host = host_facts(self._layout.weights)
-        self._builds = tuple(engine.detect() for engine in self._engines.values())
+        found = (engine.detect() for engine in self._engines.values())
+        self._builds = tuple(build for build in found if build is not None)
         self._parts = machine_parts(Path(self._config.ib_root))
         self._cpu_nodes = cpu_nodes()
         if self._toolkits is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agent.engines.loads import LoadMetrics
 from llmgw.core.cluster import EngineBuild
 from llmgw.wire.llmgw.v1 import ShardSpec
 
@@ -23,15 +24,28 @@ class Launch:
     """0600; the engine's key on its only line."""
     cpus: int
     """CPUs this node's engines may use."""
+    card_bytes: int = 0
+    """Memory of the smallest of its cards; 0 where none is told."""
+    cache: Path | None = None
+    """Directory that outlives the shard, for what an engine compiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A process to start. `argv` and `env` hold no secret: the key stays in its file."""
+    """A process to start. `argv`, `env` and the journal hold no secret: the key is put in where it is started."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     """What the engine needs besides the common environment of `environment.py`."""
+    key_variable: str = ""
+    """Variable in which the engine takes its key; empty for one that reads the key's file."""
+    key_text: str = ""
+    """What is in the file `key_config_of(launch)`, 0600, with `{key}` where the key goes; empty makes no such file."""
+
+
+def key_config_of(launch: Launch) -> Path:
+    """Where an engine that takes its key from a configuration of its own finds it."""
+    return launch.key_file.with_name("engine.yaml")
 
 
 class Engine(Protocol):
@@ -45,6 +59,7 @@ class Engine(Protocol):
        weights are not what the engine can load.
     4. While it runs, `GET health_path` says whether it lives, and `/v1/models` has to list all of `served_names()`
        before it is called Ready.
+    5. Once it is, it is asked every second how busy it is, at `load_metrics`; an engine that does not say serves on.
     """
 
     name: str
@@ -52,9 +67,11 @@ class Engine(Protocol):
     needs_weights: bool
     """Whether the shard's source is fetched before the start."""
     health_path: str
+    load_metrics: LoadMetrics
+    """Where it says how busy it is."""
 
-    def detect(self) -> EngineBuild:
-        """What is installed here, and what is missing when it cannot be used."""
+    def detect(self) -> EngineBuild | None:
+        """What is installed here, and what is missing when it cannot be used; none where nobody said it should be."""
 
     def check_args(self, args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
         """The profile's flags in the spelling the engine knows; raises InvalidInput."""
@@ -64,3 +81,9 @@ class Engine(Protocol):
 
     def served_names(self, spec: ShardSpec) -> tuple[str, ...]:
         """Names `/v1/models` has to list."""
+
+    def help_argv(self) -> tuple[str, ...]:
+        """What prints every flag it takes; raises InvalidInput when it is not installed."""
+
+    def help_env(self) -> Mapping[str, str]:
+        """What that needs in its environment."""

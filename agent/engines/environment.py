@@ -1,5 +1,7 @@
 """An engine's environment is built from nothing: no variable of the agent's own reaches it, so no secret can.
 
+Engines that take their key in a variable get it there, and nothing else that is secret.
+
 It bears the marks by which its process is known for ours after the agent's death: `LLMGW_MARK` names cluster and
 shard, `LLMGW_NODE` the node (several agents of one cluster may share a machine in tests and demos).
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.command import ToolFailed, run_tool
 from agent.engines.base import Command, Launch
 from agent.engines.environment import python_path
+from agent.engines.loads import LLAMACPP
 from llmgw.core.cluster import EngineBuild
 from llmgw.core.engine_rules import check_args, check_env, given
 from llmgw.core.errors import InvalidInput
@@ -18,6 +19,7 @@ from llmgw.wire.llmgw.v1 import ShardSpec
 
 VERSION_TIMEOUT_S = 10.0
 """`llama-server --version` loads the CUDA libraries first."""
+LAUNCHER = "agent.engines.llamacpp_launcher"
 ALL_LAYERS = "999"
 """More layers than any model has: all of them on the cards."""
 
@@ -31,6 +33,7 @@ class LlamaCpp:
     name = "llamacpp"
     needs_weights = True
     health_path = "/health"
+    load_metrics = LLAMACPP
 
     def __init__(self, *, binary: str = "") -> None:
         self._configured = binary
@@ -82,8 +85,17 @@ class LlamaCpp:
             # 8 GiB by default, which nobody reserved.
             cache = {} if given(args, "--cache-ram") else {"LLAMA_ARG_CACHE_RAM": "0"}
             return Command(argv=(binary, *own, *args), env=cache)
-        launcher = (sys.executable, "-P", "-m", "agent.engines.llamacpp_launcher")
+        launcher = (sys.executable, "-P", "-m", LAUNCHER)
         return Command(argv=(*launcher, *own, *args), env={"PYTHONPATH": python_path()})
+
+    def help_argv(self) -> tuple[str, ...]:
+        """The server's help, or our launcher's."""
+        binary = self._binary()
+        return (binary, "--help") if binary else (sys.executable, "-P", "-m", LAUNCHER, "--help")
+
+    def help_env(self) -> Mapping[str, str]:
+        """Where our launcher is."""
+        return {"PYTHONPATH": python_path()}
 
     def served_names(self, spec: ShardSpec) -> tuple[str, ...]:
         """The alias it was started under."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import llmgw
 from agent.engines.base import Command, Launch
 from agent.engines.environment import python_path
+from agent.engines.loads import LLAMACPP
 from llmgw.core.cluster import EngineBuild
 from llmgw.core.engine_rules import check_args, check_env
 from llmgw.sim.options import SOURCE_SCHEME, engine_argv
@@ -18,6 +19,8 @@ class Sim:
     name = "sim"
     needs_weights = False
     health_path = "/health"
+    load_metrics = LLAMACPP
+    """It speaks of itself under llama.cpp's names, among others."""
 
     def detect(self) -> EngineBuild:
         """Always there: it is part of llmgw."""
@@ -43,6 +46,14 @@ class Sim:
         )
         argv = (sys.executable, "-P", "-m", "llmgw.sim.engine", *flags)
         return Command(argv=argv, env={"PYTHONPATH": python_path()})
+
+    def help_argv(self) -> tuple[str, ...]:
+        """Our module's own help."""
+        return (sys.executable, "-P", "-m", "llmgw.sim.engine", "--help")
+
+    def help_env(self) -> Mapping[str, str]:
+        """Where our module is."""
+        return {"PYTHONPATH": python_path()}
 
     def served_names(self, spec: ShardSpec) -> tuple[str, ...]:
         """The model's own name."""

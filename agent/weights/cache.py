@@ -9,7 +9,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -22,9 +22,10 @@ from llmgw.core.errors import InvalidInput, LlmgwError, Unavailable
 from llmgw.core.sources import SimSource, format_source, parse_source, shown_source, source_id
 from llmgw.core.weights import Manifest, SetFile, SetState
 from llmgw.transfer.download import Policy, Wanted, download
-from llmgw.transfer.errors import DiskFull, Refused, WrongContent, disk_error
+from llmgw.transfer.errors import Refused, WrongContent, disk_error
 from llmgw.transfer.hashing import hash_step, open_binary
 from llmgw.transfer.parallel import each
+from llmgw.transfer.room import Claim, Room
 
 FILES_AT_ONCE = 4
 """Files of one set downloaded or checked at the same time."""
@@ -78,6 +79,7 @@ class Cache:
     ) -> None:
         self._policy = policy or Policy()
         self._shelf = Shelf(root)
+        self._room = Room(root, self._policy.free_bytes)
         self._client = MirrorClient(mirror_url, tls=tls, token=token, policy=self._policy)
         self._clock = clock
         self._fetches: dict[str, _Fetch] = {}
@@ -188,15 +190,20 @@ class Cache:
 
     async def _bring(self, fetch: _Fetch) -> LocalSet:
         meter = Meter(fetch.tell, self._clock)
-        manifest = await self._from_mirror(fetch, meter)
-        await trio.to_thread.run_sync(self._shelf.begin, manifest)
-        await self._download(manifest, meter)
+        with self._room.claim(shown_source(fetch.source)) as claim:
+            manifest = await self._from_mirror(fetch, meter, claim)
+            await trio.to_thread.run_sync(self._shelf.begin, manifest)
+            await self._download(manifest, meter, claim)
         await self._check(manifest, meter)
         await trio.to_thread.run_sync(self._shelf.finish, manifest)
         return self._local(manifest)
 
-    async def _from_mirror(self, fetch: _Fetch, meter: Meter) -> Manifest:
-        """Ask until the mirror has the set; raises Unavailable with the mirror's reason when it failed."""
+    async def _from_mirror(self, fetch: _Fetch, meter: Meter, claim: Claim) -> Manifest:
+        """Ask until the mirror has the set; raises Unavailable with the mirror's reason when it failed.
+
+        Its space is claimed as soon as its size is known: a set that will not fit is not waited for.
+        """
+        kept = await trio.to_thread.run_sync(self._shelf.kept_bytes, fetch.id)
         while True:
             answer = await self._client.ensure(fetch.source)
             status, manifest = answer.status, answer.manifest
@@ -208,29 +215,30 @@ class Cache:
                         f"the mirror answers with a manifest that is not of {shown_source(fetch.source)}"
                     )
                 return manifest
+            if status.total_bytes:
+                claim.need(self._shelf.directory(fetch.id), max(0, status.total_bytes - kept))
             meter.begin("mirror", status.total_bytes, done=status.done_bytes)
             meter.at(status.done_bytes, status.total_bytes)
             await self._policy.sleep(POLL_S)
 
-    async def _download(self, manifest: Manifest, meter: Meter) -> None:
+    async def _download(self, manifest: Manifest, meter: Meter, claim: Claim) -> None:
         """Bring what is missing. A file already of the manifest's size is not fetched again."""
         held = {file.name: self._shelf.held_bytes(manifest, file) for file in manifest.files}
         missing = [file for file in manifest.files if not self._shelf.has(manifest, file)]
         total = manifest.total_bytes
-        needed = total - sum(held.values())
-        free = self._policy.free_bytes(self._shelf.root)
-        if needed > free:
-            raise DiskFull(self._shelf.path(manifest, ""), needed_bytes=needed, free_bytes=free)
+        claim.need(self._shelf.directory(manifest.id), total - sum(held.values()))
+        policy = replace(self._policy, room=claim.need)
         meter.begin("fetching", total, done=sum(held.values()))
 
         async def one(file: SetFile) -> None:
             def report(done: int, _total: int) -> None:
                 held[file.name] = done
+                claim.still(total - sum(held.values()))
                 meter.at(sum(held.values()), total)
 
             # Hashing waits for the checking phase, which reads what the disk really holds.
             wanted = Wanted(target=self._shelf.path(manifest, file.name), size=file.bytes, hashed=False)
-            await download(self._client.remote(manifest.id, file.name), wanted, report=report, policy=self._policy)
+            await download(self._client.remote(manifest.id, file.name), wanted, report=report, policy=policy)
 
         await each(FILES_AT_ONCE, missing, one)
         meter.end()

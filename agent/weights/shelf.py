@@ -63,9 +63,21 @@ class Shelf:
         shutil.rmtree(directory, ignore_errors=True)
         return freed
 
+    def directory(self, set_id: str) -> Path:
+        """Where a set's files are or will be."""
+        return self.root / set_id / "files"
+
+    def kept_bytes(self, set_id: str) -> int:
+        """Bytes of files and parts an earlier fetch of the set left here."""
+        total = 0
+        for path in self.directory(set_id).rglob("*"):
+            with contextlib.suppress(OSError):
+                total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+        return total
+
     def path(self, manifest: Manifest, name: str) -> Path:
         """Where a file of the set is or will be; an empty name gives the directory."""
-        return self.root / manifest.id / "files" / name
+        return self.directory(manifest.id) / name
 
     def has(self, manifest: Manifest, file: SetFile) -> bool:
         """Whether the file is here in its size."""

@@ -6,7 +6,7 @@ import msgspec
 
 from llmgw.agents.plausible import MAX_BYTES, MAX_CARDS, MAX_SHARDS, bounded, column, figure, identity, size_of
 from llmgw.core.errors import InvalidInput
-from llmgw.core.figures import PROFILE_SOURCES, CardFigures, NodeFigures, ReplicaFigures
+from llmgw.core.figures import PROFILE_SOURCES, CardFigures, EngineLoad, NodeFigures, ReplicaFigures, ToldLoad
 from llmgw.core.throttle import READ
 from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw import v1 as wire
@@ -19,6 +19,9 @@ _COUNT = 2.0**53
 """Largest count that a column holds exactly."""
 _UNIX_S = 1e11
 _MAX_XID = 10_000
+_REQUESTS = 1e6
+"""More requests at one engine are none of this world."""
+_AGE_S = 3600.0
 _WEAR_COUNTS = (
     "pcie_replays",
     "retired_pages_sbe",
@@ -72,6 +75,32 @@ def wear_from(message: wire.CardWear) -> dict[str, CardWear]:
         told: dict[str, int | float | bool | None] = {name: values[i] for name, values in counted.items()}
         told |= {name: values[i] for name, values in flagged.items()}
         found[uuid] = msgspec.convert({**told, "xid_last": last[i], "xid_at": at[i]}, CardWear)
+    return found
+
+
+def loads_from(message: wire.EngineLoads) -> dict[str, ToldLoad]:
+    """What engines say of their work, by replica. Raises InvalidInput for a column without one entry a shard."""
+    shards = [identity(shard, f"shard_ids[{i}]") for i, shard in bounded(message.shard_ids, MAX_SHARDS, "shard_ids")]
+
+    def counts(name: str) -> list[int | None]:
+        return _whole(column(getattr(message, name), len(shards), name, _REQUESTS))
+
+    running, waiting, slots = counts("running"), counts("waiting"), counts("slots")
+    kv_used = column(message.kv_used, len(shards), "kv_used", 1.0)
+    ages = column(message.age_s, len(shards), "age_s", _AGE_S)
+    failures = _whole(column(message.failures, len(shards), "failures", _COUNT))
+    found = {}
+    for i, shard in enumerate(shards):
+        share = kv_used[i]
+        load = EngineLoad(
+            running=running[i],
+            waiting=waiting[i],
+            slots=slots[i] or None,
+            kv_used=None if share is None else round(share, 4),
+        )
+        # Of an age that cannot be, it is too old.
+        age_s = _AGE_S if (age := ages[i]) is None else age
+        found[shard.removesuffix("/0")] = ToldLoad(load=load, age_s=age_s, failures=failures[i] or 0)
     return found
 
 

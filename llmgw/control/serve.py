@@ -7,7 +7,7 @@ import msgspec
 
 from llmgw.api.types import ServeRequest
 from llmgw.control import external
-from llmgw.core.catalog import Model, Profile, check_model
+from llmgw.core.catalog import CARD_ENGINES, Model, Profile, check_model
 from llmgw.core.errors import InvalidInput
 from llmgw.core.sources import default_model_name, parse_source
 from llmgw.core.units import plural
@@ -27,8 +27,8 @@ def model_for(request: ServeRequest) -> Model:
         scaling=request.scaling,
         profiles=request.profiles or (_profile(request),),
     )
-    if request.profiles and (request.engine or request.gpu_class or request.args or request.slots):
-        raise InvalidInput("engine, gpu_class, args and slots belong in the profiles when those are given")
+    if request.profiles and (request.engine or request.gpu_class or request.args or request.slots or request.tp):
+        raise InvalidInput("engine, gpu_class, tp, args and slots belong in the profiles when those are given")
     check_model(model)
     check_servable(model)
     return model
@@ -49,7 +49,13 @@ def check_servable(model: Model) -> None:
         if profile.engine == "llamacpp" and not _names_gguf(model.source):
             raise InvalidInput(
                 f"llamacpp loads GGUF files and {model.source!r} names none: end it with the file, "
-                "as in hf:ORG/REPO@REVISION/FILE.gguf",
+                "as in hf:ORG/REPO@REVISION/FILE.gguf, or run it on cards with vllm or sglang (gpu_class)",
+                field="source",
+            )
+        if profile.engine in CARD_ENGINES and model.source.lower().endswith(".gguf"):
+            raise InvalidInput(
+                f"{profile.engine} loads a repository of safetensors and {model.source!r} names a GGUF file: "
+                "leave the file out, as in hf:ORG/REPO@REVISION, or take llamacpp",
                 field="source",
             )
 
@@ -73,14 +79,22 @@ def changed_fields(before: Model, after: Model) -> tuple[str, ...]:
 
 
 def _profile(request: ServeRequest) -> Profile:
-    engine = request.engine or ("sim" if request.source.strip().startswith("sim:") else "llamacpp")
     return Profile(
         name=request.gpu_class or "cpu",
-        engine=engine,
+        engine=request.engine or _engine_for(request),
         gpu_class=request.gpu_class,
+        tp=request.tp or 1,
         args=request.args,
         slots=request.slots or DEFAULT_SLOTS,
     )
+
+
+def _engine_for(request: ServeRequest) -> str:
+    """What can load the source: safetensors on cards are vLLM's."""
+    source = request.source.strip()
+    if source.startswith("sim:"):
+        return "sim"
+    return "vllm" if request.gpu_class and not _names_gguf(source) else "llamacpp"
 
 
 def _names_gguf(source: str) -> bool:

@@ -32,7 +32,7 @@ def config_facts(config: Mapping[str, object], weights_bytes: int) -> ModelFacts
         parameters=0,
         layers=layers,
         attention_heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=1 if _number(text, "kv_lora_rank") else kv_heads,
         embedding_length=hidden,
         vocabulary=_number(text, "vocab_size"),
         quantization=_quantization(config, text),

@@ -5,75 +5,34 @@ A flag's long name comes first; its other spellings map to the same entry, and e
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llmgw.core import flags_sglang, flags_vllm
+from llmgw.core.flag_kinds import FLOAT, FLOATS, INT, Flag, choice, own, table
 
-@dataclass(frozen=True, kw_only=True)
-class Flag:
-    """One flag an engine may be given."""
-
-    name: str
-    """Long spelling, which the engine is given."""
-    pattern: re.Pattern[str]
-    """What a value must match whole; empty pattern for a switch."""
-    kind: str
-    """The value in words; empty for a switch."""
-
-    @property
-    def takes_value(self) -> bool:
-        """Whether a value follows the name."""
-        return bool(self.kind)
-
-    def describe(self) -> str:
-        """What the value must be, in words."""
-        return self.kind
-
-
-_INT = (re.compile(r"-?[0-9]{1,9}"), "a whole number")
-_FLOAT = (re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,12})?"), "a number")
-_FLOATS = (re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?([,/][0-9]{1,6}(\.[0-9]{1,6})?){0,63}"), "numbers with commas between")
 _FAULTS = (re.compile(r"[a-z0-9.:,-]{1,200}"), "faults such as hang or drop:3,no-usage")
+_KV_TYPES = choice("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
-
-def _choice(*values: str) -> tuple[re.Pattern[str], str]:
-    return re.compile("|".join(map(re.escape, values))), "one of " + ", ".join(values)
-
-
-def _table(**kinds: tuple[tuple[re.Pattern[str], str] | None, str]) -> Mapping[str, Flag]:
-    """From groups of `kind, "--long,-short --other,…"` to a table by every spelling."""
-    table: dict[str, Flag] = {}
-    for kind, text in kinds.values():
-        for spellings in text.split():
-            names = spellings.split(",")
-            pattern, words = kind or (re.compile(""), "")
-            flag = Flag(name=names[0], pattern=pattern, kind=words)
-            table |= dict.fromkeys(names, flag)
-    return table
-
-
-_KV_TYPES = _choice("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-
-LLAMACPP = _table(
+LLAMACPP = table(
     whole=(
-        _INT,
+        INT,
         "--threads,-t --threads-batch,-tb --threads-http --batch-size,-b --ubatch-size,-ub "
         "--n-gpu-layers,-ngl,--gpu-layers --main-gpu,-mg --predict,-n,--n-predict --keep --cache-ram,-cram "
         "--cache-reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to",
     ),
     number=(
-        _FLOAT,
+        FLOAT,
         "--temp --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --rope-freq-base "
         "--rope-freq-scale --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast "
         "--slot-prompt-similarity,-sps",
     ),
-    numbers=(_FLOATS, "--tensor-split,-ts"),
+    numbers=(FLOATS, "--tensor-split,-ts"),
     kv=(_KV_TYPES, "--cache-type-k,-ctk --cache-type-v,-ctv"),
-    attention=(_choice("on", "off", "auto"), "--flash-attn,-fa"),
-    split=(_choice("none", "layer", "row"), "--split-mode,-sm"),
-    pooling=(_choice("none", "mean", "cls", "last", "rank"), "--pooling"),
-    rope=(_choice("none", "linear", "yarn"), "--rope-scaling"),
-    reasoning=(_choice("none", "auto", "deepseek", "deepseek-legacy"), "--reasoning-format"),
-    numa=(_choice("distribute", "isolate", "numactl"), "--numa"),
+    attention=(choice("on", "off", "auto"), "--flash-attn,-fa"),
+    split=(choice("none", "layer", "row"), "--split-mode,-sm"),
+    pooling=(choice("none", "mean", "cls", "last", "rank"), "--pooling"),
+    rope=(choice("none", "linear", "yarn"), "--rope-scaling"),
+    reasoning=(choice("none", "auto", "deepseek", "deepseek-legacy"), "--reasoning-format"),
+    numa=(choice("distribute", "isolate", "numactl"), "--numa"),
     switch=(
         None,
         "--embedding,--embeddings --reranking,--rerank --mlock --no-mmap --no-kv-offload,-nkvo --swa-full "
@@ -82,40 +41,37 @@ LLAMACPP = _table(
     ),
 )
 
-SIM = _table(
-    number=(_FLOAT, "--rate --prefill-ms --prefill-per-token-us --jitter --start-delay --exit-after --keep-alive"),
-    whole=(_INT, "--queue --seed --chunk --answer-tokens --loading-code"),
+SIM = table(
+    number=(FLOAT, "--rate --prefill-ms --prefill-per-token-us --jitter --start-delay --exit-after --keep-alive"),
+    whole=(INT, "--queue --seed --chunk --answer-tokens --loading-code --prefix-cache-kb"),
     faults=(_FAULTS, "--fault"),
     switch=(None, "--crash-on-start --ignore-term"),
 )
 
-ALLOWED: Mapping[str, Mapping[str, Flag]] = {"llamacpp": LLAMACPP, "sim": SIM}
+ALLOWED: Mapping[str, Mapping[str, Flag]] = {
+    "llamacpp": LLAMACPP,
+    "sim": SIM,
+    "vllm": flags_vllm.ALLOWED,
+    "sglang": flags_sglang.ALLOWED,
+}
 """By engine: every spelling of every flag a profile may give."""
 
 
-def _own(**reasons: str) -> Mapping[str, str]:
-    return {flag: reason for names, reason in reasons.items() for flag in _OWN_FLAGS[names].split()}
-
-
-_OWN_FLAGS = {
-    "context": "--ctx-size -c",
-    "slots": "--parallel -np --slots",
-    "name": "--alias -a --model-name",
-    "model": "--model -m",
-    "listen": "--host --port",
-    "key": "--api-key --api-key-file",
-    "metrics": "--metrics",
-}
-_OWN = _own(
-    context="set context_length instead",
-    slots="set the profile's slots instead",
-    name="the model's name and aliases are set from the catalog",
-    model="the model is the catalog entry's source",
-    listen="the agent chooses where the engine listens",
-    key="the agent hands each engine its own key",
-    metrics="metrics are always on",
+_OWN = own(
+    context=("set context_length instead", "--ctx-size -c"),
+    slots=("set the profile's slots instead", "--parallel -np --slots"),
+    name=("the model's name and aliases are set from the catalog", "--alias -a --model-name"),
+    model=("the model is the catalog entry's source", "--model -m"),
+    listen=("the agent chooses where the engine listens", "--host --port"),
+    key=("the agent hands each engine its own key", "--api-key --api-key-file"),
+    metrics=("metrics are always on", "--metrics"),
 )
-SETS_ITSELF: Mapping[str, Mapping[str, str]] = {"llamacpp": _OWN, "sim": _OWN}
+SETS_ITSELF: Mapping[str, Mapping[str, str]] = {
+    "llamacpp": _OWN,
+    "sim": _OWN,
+    "vllm": flags_vllm.SETS_ITSELF,
+    "sglang": flags_sglang.SETS_ITSELF,
+}
 """By engine: flags the agent sets, and what to write instead."""
 
 REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -128,12 +84,24 @@ REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "it fetches or connects; weights come by source",
         ),
         (r"^--mm|^-mm|^--lora|^--control-vector|^--model|^-md$", "it reads further model files"),
-        (r"-file$|-path$|-dir$|^--path|^--log|^-f$|^-bf$|^--media|^--slot-save|^--lookup", "it reads or writes files"),
+        (
+            r"-file$|-path$|-dir$|^--path|^--log(-|$)|^-f$|^-bf$|^--media|^--slot-save|^--lookup",
+            "it reads or writes files",
+        ),
         (
             r"^--chat-template|^--tools|^--mcp|^--grammar|^-j$|^--json-schema|^--override",
             "it can load or run what it names",
         ),
-        (r"^--allowed|^--trust", "it switches a protection off"),
+        (
+            r"[a-z]-config$|-overrides?$|-override-args$|-args$|-kwargs$|-json$",
+            "it takes JSON that can name files and code",
+        ),
+        (
+            r"-plugin$|-cls$|processors?$|^--middleware|-adapters?$|^--tool-server|^--warmups",
+            "it loads the code it names",
+        ),
+        (r"^--allowed|^--trust|^--allow-|^--insecure|^--cors|^--disable-fastapi", "it switches a protection off"),
+        (r"-address$|-addr$|-endpoint$|-host$|-port$|-url-|-ip$|^--otlp", "it connects or listens somewhere else"),
         (r"^--device|^-dev$|^--list-devices", "the scheduler chooses the cards"),
         (r"^--props|^--slots|^--ui|^--webui|^--api-prefix|^--reuse-port|^--tags", "it changes which addresses answer"),
     )

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llmgw.core.engine_flags import ALLOWED, REFUSED, SETS_ITSELF, Flag
+from llmgw.core.engine_flags import ALLOWED, REFUSED, SETS_ITSELF
 from llmgw.core.errors import InvalidInput
+from llmgw.core.flag_kinds import Flag
 
 MAX_ARGS = 64
 MAX_VALUE_LENGTH = 4096
@@ -37,6 +38,7 @@ _WORDS_BY_REASON = {
     ),
     "it is a credential; the agent hands out keys itself": "KEY KEYS TOKEN SECRET PASSWORD",
     "it switches a protection off": "INSECURE PICKLE",
+    "it fetches; weights come by source": "MODELSCOPE",
 }
 _REFUSED_WORDS = {word: reason for reason, words in _WORDS_BY_REASON.items() for word in words.split()}
 _REFUSED_STARTS = {"LIB": "it names code to load", "INJECTION": "it names code to load"}
@@ -45,7 +47,11 @@ _REFUSED_NAMES: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "the scheduler chooses the cards",
     "NVIDIA_VISIBLE_DEVICES": "the scheduler chooses the cards",
     "CUDA_DEVICE_ORDER": "the scheduler chooses the cards",
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "it switches a protection off",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "it switches a protection off",
 }
+_OFFLINE = frozenset({"HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS"})
+"""Variables with which an engine calls nobody: none may be taken back."""
 
 
 def check_env(env: Mapping[str, str], *, field: str = "env") -> None:
@@ -146,6 +152,8 @@ def _why_not_variable(name: str, value: str) -> str:
         return "" if _TZ_VALUE.fullmatch(value) else "its value is no time zone such as Europe/Berlin"
     if name in _REFUSED_NAMES:
         return _REFUSED_NAMES[name]
+    if name in _OFFLINE and value != "1":
+        return "an engine calls nobody, and weights come by source: it may only be 1"
     if name.startswith(("LLAMA_ARG_", "LLAMA_API_")):
         return "write it as a flag in args"
     if name not in ENV_NAMES and not name.startswith(ENV_FAMILIES):

@@ -57,3 +57,41 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     cards: dict[str, CardFigures] = {}
     replicas: dict[str, ReplicaFigures] = {}
     """By replica id."""
+
+
+LOAD_HOLDS_S = 15.0
+"""What an engine said of its work is as good as unknown once it is so old; nothing is decided by it any more."""
+LOAD_TOLD_EVERY_S = 5.0
+"""What did not change is said again this often, so that it does not grow old."""
+
+
+class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine says of its own work; none is what it does not say."""
+
+    running: int | None = None
+    """Requests it works on."""
+    waiting: int | None = None
+    """Requests in its own queue."""
+    slots: int | None = None
+    """Requests it works on at once, at most."""
+    kv_used: float | None = None
+    """Share of its KV cache that is taken, 0 to 1."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it says nothing of what moves: slots alone are no load."""
+        return self.running is None and self.waiting is None and self.kv_used is None
+
+
+NOTHING_SAID = EngineLoad()
+"""Of an engine nobody heard of, or not for long."""
+
+
+class ToldLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says of one of its engines' work."""
+
+    load: EngineLoad = EngineLoad()
+    age_s: float = 0.0
+    """Seconds since the engine said so."""
+    failures: int = 0
+    """Times the engine was asked in vain since its agent watches it."""

@@ -5,7 +5,7 @@ The estimate errs to the high side: a replica that was placed must not be killed
 
 import msgspec
 
-from llmgw.core.catalog import ModelFacts
+from llmgw.core.catalog import CARD_ENGINES, ModelFacts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.units import size
 
@@ -17,6 +17,16 @@ LLAMACPP_CONTEXT_STEP = 256
 """llama.cpp rounds each context up to this many tokens."""
 SIM_BYTES = 64_000_000
 """The sim engine's process."""
+PYTHON_ENGINE_BYTES = 3_000_000_000
+"""What vLLM or SGLang take of a card besides weights and KV: CUDA's context, NCCL, captured graphs, workspaces."""
+PYTHON_ENGINE_BATCH_TOKENS = 8192
+"""Tokens of one computation: their defaults for cards of every size."""
+PYTHON_ENGINE_ACTIVATIONS = 20
+"""Bytes of activations at the peak, for each token of a batch and each place of the embedding."""
+MOST_TP_NAMED = 16
+"""Cards of one node, at most, in advice."""
+KV_BLOCK_TOKENS = 16
+"""A request's cache is whole blocks of so many tokens."""
 
 
 UNKNOWN_WEIGHTS = "weights and KV, known once they are looked up"
@@ -37,6 +47,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """On each of `tp` cards."""
     detail: str
     """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
+    refusal: str = ""
+    """Why it runs nowhere in this shape, however much memory there is; empty when it may."""
 
 
 def estimate(facts: ModelFacts, *, engine: str, context_length: int, slots: int, tp: int = 1) -> MemoryNeed:
@@ -45,6 +57,8 @@ def estimate(facts: ModelFacts, *, engine: str, context_length: int, slots: int,
         raise InvalidInput(f"context {context_length}, slots {slots} and tp {tp} must all be at least 1")
     if engine == "sim":
         return _simulated(facts, context_length=context_length, slots=slots, tp=tp)
+    if engine in CARD_ENGINES:
+        return _on_cards(facts, engine=engine, context_length=context_length, slots=slots, tp=tp)
     if engine != "llamacpp":
         raise InvalidInput(f"there is no memory estimate for engine {engine!r}", field="engine")
     kv = kv_cache_bytes(facts, context_length=_round_up(context_length, LLAMACPP_CONTEXT_STEP), slots=slots)
@@ -57,6 +71,31 @@ def estimate(facts: ModelFacts, *, engine: str, context_length: int, slots: int,
     )
     parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"engine {size(overhead)}")
     return _need(facts.weights_bytes, kv, overhead, tp, " + ".join(parts))
+
+
+def _on_cards(facts: ModelFacts, *, engine: str, context_length: int, slots: int, tp: int) -> MemoryNeed:
+    """vLLM and SGLang. Their cache is one room for all requests: it holds `slots` of full length, or more shorter ones.
+
+    Cards beyond the number of KV heads hold copies of them, which makes their cards' part of the cache no smaller.
+    """
+    kv = kv_cache_bytes(facts, context_length=_round_up(context_length, KV_BLOCK_TOKENS), slots=slots)
+    copies = -(-tp // facts.kv_heads) if facts.kv_heads else 1
+    overhead = PYTHON_ENGINE_BYTES + PYTHON_ENGINE_BATCH_TOKENS * PYTHON_ENGINE_ACTIVATIONS * facts.embedding_length
+    known = (
+        f"weights {size(facts.weights_bytes)}",
+        f"KV {size(kv)} ({slots} × {context_length} tokens{f', {copies} copies' if copies > 1 else ''})",
+    )
+    parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"{engine} {size(overhead)}")
+    need = _need(facts.weights_bytes, kv * copies, overhead, tp, " + ".join(parts))
+    return msgspec.structs.replace(need, refusal=_why_not_divided(facts.attention_heads, tp))
+
+
+def _why_not_divided(heads: int, tp: int) -> str:
+    """Every card computes as many attention heads as every other."""
+    if not heads or heads % tp == 0:
+        return ""
+    good = ", ".join(str(n) for n in range(1, min(heads, MOST_TP_NAMED) + 1) if heads % n == 0)
+    return f"its {heads} attention heads cannot be divided among {tp} cards; tp may be {good}"
 
 
 def _simulated(facts: ModelFacts, *, context_length: int, slots: int, tp: int) -> MemoryNeed:

@@ -114,7 +114,7 @@ def summarise(verdicts: Sequence[NodeVerdict]) -> str:
     return f"{nearest.node}: {nearest.message}{tail}"
 
 
-_NEARNESS = {"memory": 0, "cards": 1, "class": 2, "engine": 3, "cordoned": 4, "link": 5}
+_NEARNESS = {"memory": 0, "cards": 1, "class": 2, "shape": 3, "engine": 4, "cordoned": 5, "link": 6}
 
 
 _Rank = tuple[int, int, str]
@@ -158,7 +158,7 @@ class _Spot(NamedTuple):
 
 def _spot(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica]) -> _Spot | None:
     """The best place on the node; none exactly when `_judge` says that it does not fit, and why."""
-    if node.link is not NodeLink.CONNECTED or node.cordoned or _missing_engine(node, profile):
+    if node.link is not NodeLink.CONNECTED or node.cordoned or need.refusal or _missing_engine(node, profile):
         return None
     if profile.gpu_class is None:
         wanted, room = _memory_wanted(profile, need), node_room(node, held)
@@ -204,6 +204,8 @@ def _judge(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replic
         return trial.refuse("link", f"its agent is {node.link.value}, last heard {age} s ago")
     if node.cordoned:
         return trial.refuse("cordoned", f"cordoned; `llmgw ctl node uncordon {node.name}` opens it")
+    if need.refusal:
+        return trial.refuse("shape", need.refusal)
     if missing := _missing_engine(node, profile):
         return trial.refuse("engine", f"engine {profile.engine}: {missing}")
     return _judge_memory(trial) if profile.gpu_class is None else _judge_cards(trial)

@@ -27,3 +27,21 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     missing_bytes: int = 0
     message: str
     cards: tuple[CardVerdict, ...] = ()
+
+
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to run the model on this fleet, or the nearest miss of a class of cards."""
+
+    engine: str
+    gpu_class: str | None = None
+    """None is a node's memory."""
+    tp: int = 1
+    nodes: int = 0
+    """Nodes that could hold a replica if nothing else ran there; 0 says that none could."""
+    need_bytes: int = 0
+    """On each card, or of the node."""
+    room_bytes: int = 0
+    """What the smallest of them has."""
+    longest_context: int = 0
+    """Tokens a request may span at most, with these slots; 0 where none fit."""
+    message: str

@@ -53,8 +53,8 @@ def test_a_simulated_model_takes_what_its_source_says_and_calls_it_simulated() -
 
 
 def test_an_engine_without_an_estimate_is_named() -> None:
-    with pytest.raises(InvalidInput, match="vllm"):
-        estimate(SMOLLM2, engine="vllm", context_length=4096, slots=1)
+    with pytest.raises(InvalidInput, match="strata"):
+        estimate(SMOLLM2, engine="strata", context_length=4096, slots=1)
     with pytest.raises(InvalidInput, match="slots 0"):
         estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=0)
 
@@ -152,3 +152,43 @@ def test_the_whole_estimate_covers_a_measured_process_without_waste() -> None:
     facts = ModelFacts(weights_bytes=weights, kv_bytes_per_token=147456, vocabulary=151936, embedding_length=2560)
     need = estimate(facts, engine="llamacpp", context_length=8192, slots=4)
     assert measured <= need.total_bytes <= 1.05 * measured
+
+
+def test_engines_on_cards_hold_their_slots_and_what_they_work_in() -> None:
+    facts = ModelFacts(
+        weights_bytes=16_000_000_000,
+        kv_bytes_per_token=131_072,
+        attention_heads=32,
+        kv_heads=8,
+        embedding_length=4096,
+    )
+    for engine in ("vllm", "sglang"):
+        one = estimate(facts, engine=engine, context_length=8190, slots=4)
+        assert one.kv_bytes == 4 * 8192 * 131_072
+        assert one.overhead_bytes == 3_000_000_000 + 8192 * 20 * 4096
+        assert one.per_card_bytes == one.weights_bytes + one.kv_bytes + one.overhead_bytes
+        assert one.detail.startswith("weights 16 GB + KV 4.29 GB (4 × 8190 tokens) + " + engine)
+        four = estimate(facts, engine=engine, context_length=8192, slots=4, tp=4)
+        assert four.per_card_bytes == 4_000_000_000 + one.kv_bytes // 4 + one.overhead_bytes
+        assert four.refusal == ""
+
+
+def test_more_cards_than_kv_heads_hold_copies() -> None:
+    facts = ModelFacts(weights_bytes=1 << 30, kv_bytes_per_token=1024, attention_heads=32, kv_heads=2)
+    two = estimate(facts, engine="vllm", context_length=4096, slots=1, tp=2)
+    eight = estimate(facts, engine="vllm", context_length=4096, slots=1, tp=8)
+    assert two.kv_bytes // 2 == eight.kv_bytes // 8 == 2 * 1024 * 1024
+    assert "4 copies" in eight.detail
+    latent = config_facts(
+        {"num_hidden_layers": 2, "num_attention_heads": 128, "hidden_size": 64, "kv_lora_rank": 512}, 1
+    )
+    spread = estimate(latent, engine="sglang", context_length=4096, slots=1, tp=8)
+    assert spread.kv_bytes // 8 == latent.kv_bytes_per_token * 4096
+
+
+def test_heads_that_cannot_be_divided_are_said_with_what_can() -> None:
+    facts = ModelFacts(weights_bytes=1 << 30, kv_bytes_per_token=1024, attention_heads=28, kv_heads=4)
+    need = estimate(facts, engine="vllm", context_length=4096, slots=1, tp=8)
+    assert need.refusal == "its 28 attention heads cannot be divided among 8 cards; tp may be 1, 2, 4, 7, 14"
+    assert estimate(facts, engine="vllm", context_length=4096, slots=1, tp=4).refusal == ""
+    assert estimate(ModelFacts(), engine="vllm", context_length=4096, slots=1, tp=3).refusal == ""

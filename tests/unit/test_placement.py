@@ -147,3 +147,19 @@ def test_memory_of_a_unified_card_and_of_its_node_is_promised_once() -> None:
     own = a_card(memory=120 * GB)
     assert card_room(own, (on_cpu,)) == 120 * GB - CARD_RESERVE_BYTES
     assert node_room(a_node(memory=120 * GB, cards=(own,)), (on_card,)) == 120 * GB - NODE_RESERVE_BYTES
+
+
+def test_a_model_whose_heads_cannot_be_divided_is_refused_everywhere_with_what_can() -> None:
+    facts = ModelFacts(weights_bytes=GB, kv_bytes_per_token=1024, attention_heads=28, kv_heads=4)
+    cards = tuple(a_card(i) for i in range(8))
+    engines = (EngineBuild(engine="vllm", version="0.30.0"),)
+    snapshot = a_snapshot(nodes=(a_node(cards=cards, engines=engines),))
+    profile = a_profile(engine="vllm", gpu_class=cards[0].gpu_class, tp=8)
+    decision = place(an_entry(a_model(profiles=(profile,)), facts=facts), snapshot)
+    assert decision.placement is None
+    assert decision.verdicts[0].rule == "shape"
+    assert "28 attention heads cannot be divided among 8 cards" in decision.message
+    profile = a_profile(engine="vllm", gpu_class=cards[0].gpu_class, tp=7)
+    decision = place(an_entry(a_model(profiles=(profile,)), facts=facts), snapshot)
+    assert decision.placement is not None
+    assert len(decision.placement.cards) == 7

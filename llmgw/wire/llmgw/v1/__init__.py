@@ -11,6 +11,7 @@ __all__ = (
     "CardWear",
     "DrainShard",
     "Engine",
+    "EngineLoads",
     "EnrollRequest",
     "EnrollResponse",
     "FetchProgress",
@@ -126,6 +127,8 @@ class AgentMessage(betterproto2.Message):
     inventory: "Inventory | None" = betterproto2.field(7, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
     card_wear: "CardWear | None" = betterproto2.field(8, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
+    engine_loads: "EngineLoads | None" = betterproto2.field(9, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
 
 default_message_pool.register_message("llmgw.v1", "AgentMessage", AgentMessage)
@@ -257,6 +260,50 @@ class Engine(betterproto2.Message):
 
 
 default_message_pool.register_message("llmgw.v1", "Engine", Engine)
+
+
+@dataclass(eq=False, repr=False)
+class EngineLoads(betterproto2.Message):
+    """
+    What engines say of their own work: all shards of the node whose engines are ready, when a figure changed and at least
+    every 5 s. Columns: one entry a shard; a figure that an engine does not say is NaN, or a whole column left out.
+    Without shards it is not sent.
+    """
+
+    shard_ids: "list[str]" = betterproto2.field(1, betterproto2.TYPE_STRING, repeated=True)
+
+    age_s: "list[float]" = betterproto2.field(2, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    since the engine said so
+    """
+
+    running: "list[float]" = betterproto2.field(3, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    requests it works on
+    """
+
+    waiting: "list[float]" = betterproto2.field(4, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    requests in its own queue
+    """
+
+    slots: "list[float]" = betterproto2.field(5, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    requests it works on at once, at most
+    """
+
+    kv_used: "list[float]" = betterproto2.field(6, betterproto2.TYPE_FLOAT, repeated=True)
+    """
+    share of its KV cache that is taken, 0 to 1
+    """
+
+    failures: "list[int]" = betterproto2.field(7, betterproto2.TYPE_UINT32, repeated=True)
+    """
+    times it was asked in vain since the agent watches it
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "EngineLoads", EngineLoads)
 
 
 @dataclass(eq=False, repr=False)
