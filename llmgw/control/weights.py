@@ -61,6 +61,8 @@ def sentence(status: SetStatus) -> str:
     }[status.state]
     if status.state is SetState.RESOLVING:
         return doing
+    if status.message:
+        return f"on the mirror, {status.message}"
     if status.total_bytes:
         return f"{doing} {100 * status.done_bytes // status.total_bytes}% of {size(status.total_bytes)}"
     return f"{doing} {size(status.done_bytes)}"

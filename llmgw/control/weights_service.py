@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from llmgw.api.types import Result, WeightsFetch, WeightsInfo
+from llmgw.api.types import Result, WeightsFetch, WeightsInfo, WeightsVerify
 from llmgw.api.watch import WeightsRow
 from llmgw.control.catalog import Catalog
 from llmgw.control.leadership import Leadership
 from llmgw.control.live_rows import models_by_source, weights_row
 from llmgw.control.weights import sentence
+from llmgw.control.weights_orphans import OrphanSets
 from llmgw.core.errors import Conflict, InvalidInput, NotFound
 from llmgw.core.sources import SimSource, format_source, parse_source, shown_source
 from llmgw.core.units import plural, size
@@ -24,6 +25,7 @@ class WeightsService:
         self._catalog = catalog
         self._leadership = leadership
         self._canonical: dict[str, str] = {}
+        self.orphans = OrphanSets(mirror=mirror, leadership=leadership, sources=self._sources)
 
     def rows(self) -> dict[str, WeightsRow]:
         """Every set by its source; simulated models have none."""
@@ -47,6 +49,13 @@ class WeightsService:
                 message=row.message,
                 models=row.models,
                 revision=row.revision,
+                phase=row.phase,
+                checked_bytes=row.checked_bytes,
+                verdict=row.verdict,
+                intact=row.intact,
+                in_place=row.in_place,
+                fetched=row.fetched,
+                used=row.used,
             )
             for row in self.rows().values()
         )
@@ -67,6 +76,16 @@ class WeightsService:
         )
         status = self._mirror.ensure(source, now=True)
         return Result(message=f"{shown_source(source)}: {sentence(status) or f'ready, {size(status.total_bytes)}'}")
+
+    async def verify(self, request: WeightsVerify, *, actor: str) -> Result:
+        """Have a set read back against its manifest; raises NotFound, or Conflict while it is not whole."""
+        source = self._parsed(request.source)
+        self._mirror.whole(source)
+        target = shown_source(source)
+        await self._leadership.lead(stored_audit.record, actor=actor, action="weights.verify", target=target)
+        status = self._mirror.verify(source)
+        what = f"{plural(status.files, 'file')}, {size(status.total_bytes)}"
+        return Result(message=f"{target}: checking {what}; it is served meanwhile")
 
     async def remove(self, source: str, *, actor: str) -> Result:
         """Remove a set, ending its fetch; raises NotFound, or Conflict while a model needs it."""

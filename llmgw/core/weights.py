@@ -81,6 +81,20 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it failed, as a sentence."""
     files: int = 0
     """How many files it has, 0 while that is unknown."""
+    phase: str = ""
+    """`checking` while a ready set is read back on demand; it is served meanwhile."""
+    checked_bytes: int = 0
+    """How far that is, of `total_bytes`."""
+    verdict: str = ""
+    """What the last check on demand found, as a sentence."""
+    intact: bool | None = None
+    """Whether it found every file as it should be; none before a check is over."""
+    in_place: bool = False
+    """Whether it is served from where an operator put it, so that the mirror holds nothing of it."""
+    fetched: float | None = None
+    """Unix seconds when it became whole."""
+    used: float | None = None
+    """Unix seconds when a node last copied from it, exact to ten minutes; none since it came."""
 
 
 class SetAnswer(msgspec.Struct, frozen=True, kw_only=True):

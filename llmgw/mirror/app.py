@@ -107,6 +107,7 @@ async def _file(mirror: Mirror, set_id: str, name: str, request: HttpRequest) ->
         raise NotFound(f"{name} is gone from the mirror's disk") from error
     if size != file.bytes:
         raise NotFound(f"{name} has {size} bytes on the mirror's disk where its manifest says {file.bytes}")
+    await mirror.mark_used(set_id)
     etag = f'"{file.sha256 or size}"'
     headers = {"Content-Type": "application/octet-stream", "Accept-Ranges": "bytes", "ETag": etag}
     wanted = _range(request.headers.get("range", ""), size)

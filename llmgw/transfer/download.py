@@ -43,6 +43,15 @@ class Policy:
     longest_pause_s: float = LONGEST_PAUSE_S
     sleep: Callable[[float], Awaitable[object]] = trio.sleep
     free_bytes: Callable[[Path], int] = free_bytes
+    room: Callable[[Path, int], None] | None = None
+    """Asked for space for a path in bytes where others fetch too; raises DiskFull. None: what is free is to be had."""
+
+    def make_room(self, path: Path, needed: int) -> None:
+        """Return if `needed` bytes may be written for `path`; raises DiskFull before the first is."""
+        if self.room is not None:
+            self.room(path, needed)
+        elif needed > (free := self.free_bytes(path.parent)):
+            raise DiskFull(path, needed_bytes=needed, free_bytes=free)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +161,13 @@ class _Download:
             raise Interrupted(
                 f"{redacted(response.url)} answers {encoding[:20]!r}-encoded though identity was asked for"
             )
+        gzipped = encoding == "gzip"
+        if not gzipped:
+            # Before the part is emptied: a page in the file's place must not cost what arrived.
+            self._learn_total(response.length)
         if self._part.size:
             await self._empty()
         self._pieces = 1
-        gzipped = encoding == "gzip"
-        if not gzipped:
-            self._learn_total(response.length)
         # An encoded body has its own ETag, which says nothing of the plain bytes kept here.
         if etag and not gzipped:
             await self._file(self._part.remember, etag)
@@ -194,10 +204,7 @@ class _Download:
 
     def _check_space(self) -> None:
         if self._total:
-            needed = self._total - self._part.size
-            free = self._policy.free_bytes(self._wanted.target.parent)
-            if needed > free:
-                raise DiskFull(self._wanted.target, needed_bytes=needed, free_bytes=free)
+            self._policy.make_room(self._wanted.target, self._total - self._part.size)
 
     async def _receive(self, response: Response, gzipped: bool) -> None:
         """Append the body in chunks; what arrived is written even when the rest does not come."""

@@ -2,10 +2,16 @@
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from llmgw.core.errors import LlmgwError
 from llmgw.core.units import size
+
+MAX_NAMES = 3
+"""Other fetches a sentence names; further ones are counted."""
+_NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 class TransferError(LlmgwError):
@@ -43,15 +49,30 @@ class DiskFull(TransferError):
     code = "disk_full"
     http_status = 507
 
-    def __init__(self, path: Path, *, needed_bytes: int, free_bytes: int) -> None:
+    def __init__(
+        self, path: Path, *, needed_bytes: int, free_bytes: int, promised: Mapping[str, int] = _NOBODY
+    ) -> None:
         needed = f"{size(needed_bytes)} more are needed" if needed_bytes else "more is needed"
         super().__init__(
-            f"no space for {path}: {needed} and {size(free_bytes)} are free; what arrived is kept, "
-            "and the next fetch carries on from it once there is space"
+            f"no space for {path}: {needed} and {size(free_bytes)} are free{_promised(promised)}; "
+            "what arrived is kept, and the next fetch carries on from it once there is space"
         )
         self.path = path
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
+        self.promised_bytes = sum(promised.values())
+        """Of what is free, what other fetches on their way still need."""
+
+
+def _promised(promised: Mapping[str, int]) -> str:
+    """What of the free space is spoken for, and by whom."""
+    if not promised:
+        return ""
+    largest = sorted(promised.items(), key=lambda item: (-item[1], item[0]))
+    names = ", ".join(f"{name}: {size(count)}" for name, count in largest[:MAX_NAMES])
+    names += f" and {len(promised) - MAX_NAMES} more" if len(promised) > MAX_NAMES else ""
+    others = "1 other fetch" if len(promised) == 1 else f"{len(promised)} other fetches"
+    return f", of which {size(sum(promised.values()))} are promised to {others} queued or on the way ({names})"
 
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -57,6 +57,10 @@ SECOND: dict[str, Callable[[Asked], bytes]] = {
     "206 from another offset": lambda asked: partial(DATA, (asked.first_byte or 0) // 2, ETag='"v1"'),
     "206 from a later offset": lambda asked: partial(DATA, (asked.first_byte or 0) + 1000, ETag='"v1"'),
     "206 of another file": lambda asked: partial(OTHER, asked.first_byte or 0, ETag='"v2"'),
+    "206 without its range": lambda _asked: head("206 Partial Content", {"Content-Length": 5}) + b"x" * 5,
+    "416 of another size": lambda _asked: head(
+        "416 Range Not Satisfiable", {"Content-Range": "bytes */7", "Content-Length": 0}
+    ),
 }
 
 
@@ -166,6 +170,23 @@ async def test_a_lasting_refusal_fails_at_once(tmp_path: Path, status: str) -> N
             await download(Remote(url=f"{server.url}/m.gguf?signature=secret"), want, policy=quick())
         assert len(server.asked) == 1
     assert not want.target.exists()
+
+
+@pytest.mark.trio
+@pytest.mark.case("C23")
+@pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
+async def test_a_page_in_the_files_place_is_refused_and_costs_nothing_of_what_arrived(
+    tmp_path: Path, status: str
+) -> None:
+    want = wanted(tmp_path)
+    page = b"<!DOCTYPE html><html>Sign in to go on</html>"
+    answer = head(status, {"Content-Type": "text/html", "Content-Length": len(page)}) + page
+    with pytest.raises(Refused) as caught:
+        await fetch(answers(cut(whole(DATA), 0.4, DATA), answer), want)
+    assert "html" not in caught.value.message
+    assert want.target.with_name("m.gguf.part").read_bytes() == DATA[: int(0.4 * len(DATA))]
+    _, asked = await fetch(answers(rest), want)
+    assert [a.first_byte for a in asked] == [int(0.4 * len(DATA))]
 
 
 @pytest.mark.trio
