@@ -4,12 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NATIVE := llmgw/router/native/built.json
+APART := tests/console tests/unit
 AGAIN := $(BIN)/python -m pytest -rA --last-failed --last-failed-no-failures none
 DATA ?= $(HOME)/.local/share/llmgw/demo
 
 .PHONY: setup run test check format lint types contracts unit bench soak proto snapshots reference clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(NATIVE)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "llmgw needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: say make PYTHON=python3.12" % v)'
@@ -19,14 +21,18 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+# Where there is no C compiler it says so, once, and the router runs as plain Python.
+$(NATIVE): $(STAMP) $(wildcard llmgw/router/*.py llmgw/core/*.py)
+	$(BIN)/python -m llmgw.router.build
+
 run: setup
 	$(BIN)/llmgw demo
 
-# The console's tests draw screens all the time and share nothing, so they run on every core; the others share clusters.
+# The console's tests and the units share nothing, so they run on every core; the others share clusters.
 # What failed is run once more by itself and named: a fault fails twice, and a test torn by a busy machine is still seen.
 test: setup
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/console || $(AGAIN) tests/console
-	$(BIN)/python -m pytest --ignore tests/console || $(AGAIN) --ignore tests/console
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 $(APART) || $(AGAIN) $(APART)
+	$(BIN)/python -m pytest $(APART:%=--ignore %) || $(AGAIN) $(APART:%=--ignore %)
 
 format: setup
 	$(BIN)/ruff format .
@@ -63,4 +69,4 @@ reference: setup
 	$(BIN)/python -m llmgw.cli.reference --write
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(dir $(NATIVE)) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

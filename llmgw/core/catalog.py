@@ -8,13 +8,17 @@ import msgspec
 
 from llmgw.core.errors import InvalidInput
 from llmgw.core.external import External, check_endpoints
+from llmgw.core.fallbacks import check_list
 from llmgw.core.prices import Prices
+from llmgw.core.strict import refuse_unknown
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 GPU_CLASS_PATTERN = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 """What a node can call a class of cards."""
-ENGINES = ("llamacpp", "sim")
+ENGINES = ("llamacpp", "sim", "vllm", "sglang")
 """Engines this version can start. One file each in `agent/engines/`."""
+CARD_ENGINES = ("vllm", "sglang")
+"""Those that run on cards alone."""
 
 MIN_CONTEXT = 256
 MAX_CONTEXT = 16 * 1024 * 1024
@@ -26,7 +30,7 @@ MAX_PRICE = 1e6
 """Currency per million tokens: one a token, thousands of times what anybody asks for."""
 
 
-class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     """How many replicas are kept."""
 
     min: int = 1
@@ -35,7 +39,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Replicas never exceeded, restarts one by one excepted."""
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """One way to run the model; profiles are tried from the highest priority down."""
 
     name: str
@@ -54,7 +58,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Requests the engine works on at once."""
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A catalog entry as the operator wrote it."""
 
     name: str
@@ -73,6 +77,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What its tokens cost; none costs nothing."""
     stopped: bool = False
     """Kept in the catalog, with no replica."""
+    fallbacks: tuple[str, ...] = ()
+    """Models, by name, that answer instead while this one cannot, in their order; what they fall back to follows."""
 
     def __post_init__(self) -> None:
         """A single endpoint is a list of one."""
@@ -109,6 +115,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     layers: int = 0
     attention_heads: int = 0
     kv_heads: int = 0
+    """Heads whose keys and values are cached; one where all heads share a compressed row."""
     embedding_length: int = 0
     vocabulary: int = 0
     quantization: str = ""
@@ -122,6 +129,7 @@ def model_from(raw: Mapping[str, Any], *, where: str = "") -> Model:
     """A checked model from a parsed YAML or JSON mapping; raises InvalidInput naming the field."""
     try:
         model = msgspec.convert(raw, Model)
+        refuse_unknown(raw, Model)
     except msgspec.ValidationError as error:
         raise InvalidInput(str(error), field=where or None) from error
     check_model(model)
@@ -134,6 +142,9 @@ def check_model(model: Model) -> None:
         check_name(name, field="name" if i == 0 else f"aliases[{i - 1}]")
     if len(set(model.names)) != len(model.names):
         raise InvalidInput("a name is listed twice", field="aliases")
+    for i, name in enumerate(model.fallbacks):
+        check_name(name, field=f"fallbacks[{i}]")
+    check_list(model.name, model.fallbacks)
     _check_range(model.scaling.min, 0, MAX_REPLICAS, "scaling.min")
     _check_range(model.scaling.max, max(1, model.scaling.min), MAX_REPLICAS, "scaling.max")
     if model.context_length is not None:
@@ -191,6 +202,11 @@ def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
         raise InvalidInput(
             f"{profile.gpu_class[:140]!r} is no class of cards: write it as `llmgw ctl node show NODE` does, "
             "h100-80g for instance",
+            field=f"{where}.gpu_class",
+        )
+    if profile.engine in CARD_ENGINES and profile.gpu_class is None:
+        raise InvalidInput(
+            f"{profile.engine} runs on cards: say which (gpu_class: h100-80g), as `llmgw ctl nodes` shows them",
             field=f"{where}.gpu_class",
         )
     if profile.tp > 1 and profile.gpu_class is None:

@@ -20,6 +20,7 @@ T = TypeVar("T")
 Role = Literal["viewer", "operator", "admin"]
 
 MAX_ROUTERS = 64
+MAX_HISTORY_MB = 4096
 LISTEN_VARIABLES = {"listen": "LLMGW_LISTEN", "admin": "LLMGW_ADMIN"}
 """Environment variables that stand in for a key of the file."""
 
@@ -52,6 +53,14 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks (`10.0.0.7`, `10.0.0.0/24`, `fd00::/64`) of proxies in front of the client port. What they
     say in `X-Forwarded-For` is believed; from anybody else it is dropped."""
+
+
+class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server remembers of figures, for charts."""
+
+    memory_mb: int = 128
+    """Megabytes that an hour by five seconds and a day by the minute may take, 0 to 4096; 0 remembers nothing. Where it
+    is too little for all cards, figures worth least are left out for all of them."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +99,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Roles on `admin.sock` by account name of this machine. Root and the server's own account are admins."""
     admin_tokens: tuple[AdminToken, ...] = ()
     """Further bearer tokens of the admin API, besides `admin.token` in `data`."""
+    history: HistoryConfig = HistoryConfig()
+    """What is remembered for charts, `history: {memory_mb: 128}`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that is logged."""
 
@@ -146,6 +157,10 @@ def _check(config: ServerConfig, sources: Mapping[str, str], where: str) -> None
     parse_networks(config.client.trusted_proxies, source=f"{where}: client.trusted_proxies")
     if not config.data:
         raise InvalidInput("is empty; name the directory to keep everything in", field=f"{where}: data")
+    if not 0 <= config.history.memory_mb <= MAX_HISTORY_MB:
+        raise InvalidInput(
+            f"{config.history.memory_mb} is outside 0 to {MAX_HISTORY_MB}", field=f"{where}: history.memory_mb"
+        )
     if not 1 <= config.routers <= MAX_ROUTERS:
         raise InvalidInput(f"{config.routers} is outside 1 to {MAX_ROUTERS}", field=f"{where}: routers")
     if config.database and config.database_file:

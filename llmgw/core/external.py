@@ -30,7 +30,7 @@ _HOST = re.compile(r"(?=.{1,253}\.?\Z)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63
 _ID = "external:"
 
 
-class External(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class External(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint outside the cluster that speaks OpenAI's API."""
 
     base_url: str

@@ -99,6 +99,11 @@ class ServerLayout:
         return self.run / "routing.cache"
 
     @property
+    def requests(self) -> Path:
+        """0700; the request log, JSON lines, rotated: `0.jsonl`, `0.jsonl.1`, … for each router of this machine."""
+        return self.run / "requests"
+
+    @property
     def counters(self) -> Path:
         """0600; counts for limits and budgets, shared by this machine's routers through memory."""
         return self.run / "counters"

@@ -28,7 +28,7 @@ class Period(StrEnum):
     MONTH = "month"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """None is unlimited; 0 refuses everything."""
 
     rpm: int | None = None
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Requests open at once."""
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What may be spent in a period; a scope has at most one a period."""
 
     amount_micros: int

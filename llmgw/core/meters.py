@@ -29,6 +29,11 @@ OUTCOMES = ("ok", "client_error", "refused", "engine_error", "unavailable", "cli
 blame (no ready replica, keys that cannot be checked, a router's drain that ran out of time)."""
 LOOKUPS = ("hit", "miss", "unknown", "throttled", "unavailable")
 """How a look-up of an API key ends. `miss`: valid, and somebody had to be asked; `throttled`: too many guesses."""
+ONLY, STICKY, PREFIX, LOAD = CHOICES = ("only", "sticky", "prefix", "load")
+"""By what a replica is chosen: there is one only, it is the session's, it read the prompt before, it waits least."""
+TURNED_AWAY = ("full", "bytes", "displaced", "timeout")
+"""Why a request was not let in: no place to wait, none for its body, its place was given to a higher band, or it waited
+as long as it may."""
 NO_MODEL = ""
 """Requests that got as far as no model of the catalog are counted under this name."""
 MAX_MODELS = 1024
@@ -41,6 +46,15 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[int, ...] = ()
     """One a class, each without those below it, and a last one for what is beyond the highest bound."""
     sum: float = 0.0
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """Who waits for a model at the moment."""
+
+    waiting: dict[str, int] = {}
+    """Requests by band."""
+    oldest_s: float = 0.0
+    """How long the first of them has waited."""
 
 
 class ModelMeters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,12 +71,20 @@ class ModelMeters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     retries: int = 0
     """Tries after a request's first."""
     breaker_openings: int = 0
+    fallbacks: dict[str, int] = {}
+    """Requests for it that another model answered, by that one's name."""
+    chosen: dict[str, int] = {}
+    """Choices of a replica, by CHOICES."""
     first_token: Histogram = Histogram()
     """Classes FIRST_TOKEN_S, from the request's body having arrived to its first token."""
     inter_token: Histogram = Histogram()
     """Classes INTER_TOKEN_S, between reads from the engine that brought tokens of one streamed answer."""
     duration: Histogram = Histogram()
     """Classes DURATION_S, from the request's body having arrived to its end; requests for which an engine was tried."""
+    waited: Histogram = Histogram()
+    """Classes DURATION_S, what requests waited that were let in after waiting; the others are not among them."""
+    turned_away: dict[str, int] = {}
+    """Requests not let in, by `band/reason`; reasons are TURNED_AWAY."""
 
 
 class MeterReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +99,12 @@ class MeterReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Usage rows that could be kept nowhere."""
     usage_waiting: int = 0
     """Usage rows that wait to be stored, in memory and on disk, at the moment."""
+    log_lines_dropped: int = 0
+    """Lines of the request log that the disk did not take."""
+    spans_dropped: int = 0
+    """Traced requests whose spans no collector took."""
+    queues: dict[str, Queue] = {}
+    """By model, as of now: every one that somebody waits for."""
 
 
 def added(one: ModelMeters, other: ModelMeters) -> ModelMeters:
@@ -89,9 +117,13 @@ def added(one: ModelMeters, other: ModelMeters) -> ModelMeters:
         output_tokens=one.output_tokens + other.output_tokens,
         retries=one.retries + other.retries,
         breaker_openings=one.breaker_openings + other.breaker_openings,
+        fallbacks=added_counts(one.fallbacks, other.fallbacks),
+        chosen=added_counts(one.chosen, other.chosen),
         first_token=added_histograms(one.first_token, other.first_token),
         inter_token=added_histograms(one.inter_token, other.inter_token),
         duration=added_histograms(one.duration, other.duration),
+        waited=added_histograms(one.waited, other.waited),
+        turned_away=added_counts(one.turned_away, other.turned_away),
     )
 
 
@@ -100,6 +132,19 @@ def added_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, 
     total = dict(one)
     for key, count in other.items():
         total[key] = total.get(key, 0) + count
+    return total
+
+
+def added_queues(one: Mapping[str, Queue], other: Mapping[str, Queue]) -> dict[str, Queue]:
+    """Both routers' queues together, model by model."""
+    total = dict(one)
+    for model, queue in other.items():
+        known = total.get(model)
+        total[model] = (
+            queue
+            if known is None
+            else Queue(waiting=added_counts(known.waiting, queue.waiting), oldest_s=max(known.oldest_s, queue.oldest_s))
+        )
     return total
 
 
@@ -118,6 +163,7 @@ def comparable(meters: ModelMeters) -> ModelMeters:
         first_token=_of_classes(meters.first_token, FIRST_TOKEN_S),
         inter_token=_of_classes(meters.inter_token, INTER_TOKEN_S),
         duration=_of_classes(meters.duration, DURATION_S),
+        waited=_of_classes(meters.waited, DURATION_S),
     )
 
 

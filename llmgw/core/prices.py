@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
     """Currency per million tokens."""
 
     input: float = 0.0

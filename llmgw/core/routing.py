@@ -6,9 +6,11 @@ from the cluster secret (`llmgw.core.secrets`).
 
 import msgspec
 
+from llmgw.core.admission import Admission
 from llmgw.core.limits import Budget, Limits, ScopeRecord, Spending
 from llmgw.core.meters import MeterReport
 from llmgw.core.prices import Prices
+from llmgw.core.requests import Seen
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 """A longer frame ends the connection. A frame is a 4-byte big-endian length and that many bytes of msgpack."""
@@ -32,6 +34,8 @@ class RoutedReplica(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     endpoint: str
     """`http://host:port` or `http://host:port/r/name`, without a trailing slash."""
+    node: str = ""
+    """Empty for an endpoint outside the cluster."""
     weight: float = 1.0
     upstream_model: str = ""
     """Name the engine answers to; empty is the model's own."""
@@ -63,6 +67,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total: float = 3600.0
     client_stall: float = 120.0
     queue: float = 30.0
+
+
+class Scoring(msgspec.Struct, frozen=True, kw_only=True):
+    """How routers choose among a model's replicas; `ctl config set router.scoring.…`."""
+
+    load: bool = True
+    """Whether the load of replicas counts; without it they take turns."""
+    sticky: bool = True
+    """Whether a session goes to the replica it was at before."""
+    prefix: bool = True
+    """Whether a prompt goes to a replica that has lately read its beginning."""
+    load_margin: float = 4.0
+    """Requests more than the least loaded replica has that one may have which is chosen for its session or prefix."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +142,8 @@ class RouterHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     index: int
     version: str
     port: int
+    loads: bool = False
+    """Whether it knows what a `LoadTable` is; one that does not say so is sent none."""
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True, tag="activity"):
@@ -172,6 +191,9 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, tag="routing"):
     models: tuple[RoutedModel, ...] = ()
     replicas: tuple[RoutedReplica, ...] = ()
     timeouts: Timeouts = Timeouts()
+    scoring: Scoring = Scoring()
+    seen: Seen = Seen()
+    admission: Admission = Admission()
 
 
 class ScopeTable(msgspec.Struct, frozen=True, kw_only=True, tag="scopes"):
@@ -192,11 +214,16 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
     kv_used: float | None = None
     """Share of its KV cache that is taken, 0 to 1."""
     at: float = 0.0
-    """Unix seconds when the control plane heard it."""
+    """Unix seconds when the engine said so, at most a few seconds off: what it says again is told again every 5 s."""
 
 
 class LoadTable(msgspec.Struct, frozen=True, kw_only=True, tag="loads"):
-    """What engines say of their work, by replica id: all of them first on every connection, then what changed."""
+    """What engines say of their work, by replica id: all of them first on every connection, then what changed.
+
+    The control plane leaves out what is too old (`figures.LOAD_HOLDS_S`), and sends one at least every
+    `figures.LOAD_TOLD_EVERY_S`, empty if nothing changed: a router that hears none for LOAD_HOLDS_S, or loses its
+    connection, knows no load any more.
+    """
 
     loads: dict[str, ReplicaLoad] = {}
     gone: tuple[str, ...] = ()

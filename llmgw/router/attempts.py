@@ -1,4 +1,4 @@
-"""The attempts of one request: a replica is chosen, asked, and another after it, until a first byte reached the client.
+"""The attempts at one model: a replica is chosen, asked, and another after it, until a first byte reached the client.
 
 Nothing of an answer is ever sent twice: an attempt may be repeated only while its stream has not started. Whatever
 becomes of an attempt, what it proved is said of its replica, and its place there is free again.
@@ -6,25 +6,24 @@ becomes of an attempt, what it proved is said of its replica, and its place ther
 
 import errno
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import trio
-
 from llmgw.core.routing import RoutedReplica
+from llmgw.router.admission import Gate
 from llmgw.router.big_bodies import BigBodies
 from llmgw.router.choose import Chooser
-from llmgw.router.comments import Comments
 from llmgw.router.ends import End
-from llmgw.router.errors import engine_failed, none_answers, not_ready
-from llmgw.router.exchange import Exchange, Gap, InferenceRequest
-from llmgw.router.front import ClientConnection, Gone
-from llmgw.router.heads import RequestHead
+from llmgw.router.entry import between_streams, wait_for_place
+from llmgw.router.errors import ROUTER_BUSY, UNSUPPORTED, engine_failed, none_answers, not_ready
+from llmgw.router.exchange import Exchange, InferenceRequest
+from llmgw.router.front import Gone
 from llmgw.router.health import HealthBook, Trial
-from llmgw.router.limits import MAX_ATTEMPTS, STALE_S
+from llmgw.router.hints import Hints
+from llmgw.router.limits import STALE_S
+from llmgw.router.masking import Mask
 from llmgw.router.pool import Pool, Pools
-from llmgw.router.ports import RouterState
+from llmgw.router.ports import Refusal, RouterState
 from llmgw.router.provider_keys import NoKeys, Resting
 from llmgw.router.providers import judged, keyless
 from llmgw.router.reactor import Reactor
@@ -37,6 +36,8 @@ from llmgw.router.verdicts import Verdict, unreachable, verdict
 
 _OUR_OWN = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Connecting fails with these for want of something here; no replica is to blame."""
+_NO_OUTAGE = frozenset({UNSUPPORTED, ROUTER_BUSY})
+"""Codes of refusals that say nothing of the model's health: another one is not asked for their sake."""
 
 
 class Attempts:
@@ -46,11 +47,14 @@ class Attempts:
         """No provider's keys are read from files in `private`."""
         self._reactor = reactor
         self._state = state
-        self._pools = Pools(reactor, private)
         self._health = HealthBook(state.breakers, state.breaker_failures, on_open=self._count_opening)
-        self._chooser = Chooser(self._health)
+        self._pools = Pools(reactor, private, self._health.pardon)
+        self._chooser = Chooser(self._health, state.loads)
         self._bodies = bodies
+        self.gate = Gate(state)
+        """Who is let in, and who waits."""
         reactor.ticking.add(self._health)
+        reactor.ticking.add(self.gate)
 
     def close(self) -> None:
         """Close idle engine connections."""
@@ -59,59 +63,89 @@ class Attempts:
     def _count_opening(self, model: str) -> None:
         self._state.meters.of(model).breaker_openings += 1
 
-    async def run(self, conn: ClientConnection, head: RequestHead, request: InferenceRequest) -> None:
-        """Try replicas until one's first byte reached the client; raises Refusal or Gone."""
-        timeouts = self._state.routes.timeouts
-        conn.stall_s = timeouts.client_stall
-        reservation = request.reservation
-        if request.streamed:
-            request.comments = Comments(
-                request_id=request.id.encode(),
-                http11=head.http11,
-                keep_alive=head.keep_alive and not conn.retiring,
-                began_at=request.began_at,
-                extra=None if reservation is None else lambda: reservation.head_lines,
-                shape=request.route.shape,
-            )
-        exchange = Exchange(conn, head, request, timeouts, request.began_at + timeouts.total)
+    async def ask(self, exchange: Exchange, *, others: bool = False) -> Refusal | None:
+        """Ask the request's model until a first byte reached the client; else why this model cannot answer.
+
+        This is the one place where it is decided that a model cannot: with `others`, another may then be asked. Raises
+        what no other model would change: Refusal for what the client asked, Gone for a client that left.
+        """
+        request, gate = exchange.request, self.gate
+        exchange.others, exchange.tries = others, 0
+        name, band = request.model.name, request.key.band
+        # Whoever comes from another model began long ago.
+        if not gate.lets_in(name, band, time.monotonic() if request.asked else request.began_at):
+            refusal = await wait_for_place(self._reactor, self._state, gate, exchange)
+            if refusal is not None:
+                return refusal
+        use = gate.begin(name, band)
+        try:
+            return await self._try(exchange)
+        finally:
+            if use is not None:
+                use.end()
+            if gate.room.count:
+                gate.pump(name)
+
+    async def _try(self, exchange: Exchange) -> Refusal | None:
+        """Ask replicas of the request's model, which let it in. See `ask`."""
+        request = exchange.request
         found = Verdict()
         while True:
-            if conn.gone:
+            if exchange.conn.gone:
                 raise Gone
-            replica = self._choose(exchange, found)
+            try:
+                replica = self._choose(exchange, found)
+            except Refusal as refusal:
+                return _or_final(refusal)
+            exchange.tries += 1
             request.attempts += 1
             request.replica = replica.id
             found = await self._attempt(exchange, replica)
             if found.refusal is None:
-                return
+                return None
             request.tried.add(replica.id)
-            if found.final or request.attempts >= MAX_ATTEMPTS or time.monotonic() >= exchange.total_at:
+            if found.final:
                 raise found.refusal
+            if not exchange.may_try:
+                return _or_final(found.refusal)
+
+    def may_answer(self, model: str) -> bool:
+        """Whether some replica of the model could be asked right now."""
+        return self._chooser.has_any(self._state.routes.replicas(model), time.monotonic())
 
     def _choose(self, exchange: Exchange, before: Verdict) -> RoutedReplica:
         """The replica to ask next; raises Refusal, the one of the attempt before if there was any."""
         request, routes = exchange.request, self._state.routes
         name = request.model.name
-        self._health.follow(routes)
+        self._chooser.follow(routes)
         replicas = exchange.replicas = routes.replicas(name)
         if not replicas:
             self._state.want(name)
             raise before.refusal or not_ready(name)
         now = time.monotonic()
-        replica = self._chooser.choose(
-            replicas, self._state.in_flight, tried=request.tried, now=now, again=before.may_repeat
+        hints = None
+        if len(replicas) > 1:
+            hints = Hints(exchange.head.headers, request.key, request.fields, request.route)
+        chosen = self._chooser.choose(
+            replicas, self._state.in_flight, tried=request.tried, now=now, again=before.may_repeat, hints=hints
         )
-        if replica is None:
+        if chosen is None:
             raise before.refusal or none_answers(name, self._health.next_probe_s(replicas, now))
+        replica, request.chosen_by = chosen
+        self._state.meters.of(name).chosen[request.chosen_by] += 1
         return replica
 
     async def _attempt(self, exchange: Exchange, replica: RoutedReplica) -> Verdict:
         """One try, counted while it lasts, and what it proved of the replica."""
         in_flight = self._state.in_flight
-        in_flight[replica.id] = in_flight.get(replica.id, 0) + 1
+        in_flight[replica.id] = now_open = in_flight.get(replica.id, 0) + 1
+        if now_open > self.gate.peaks.get(replica.id, 0):
+            self.gate.peaks[replica.id] = now_open
         trial = self._health.begin(replica, streamed=exchange.request.streamed, now=time.monotonic())
+        attempt = exchange.request.trail.begin(replica, exchange.request.chosen_by)
         try:
             found = await self._ask(exchange, replica, trial)
+            attempt.ended(found)
             if found.failure is not None:
                 trial.failed(found.failure, time.monotonic())
             elif found.well:
@@ -147,7 +181,7 @@ class Attempts:
             return keyless(error)
         except OSError as error:
             if error.errno in _OUR_OWN:
-                return Verdict(engine_failed(503, "The router cannot open more connections.", "router_busy"))
+                return Verdict(engine_failed(503, "The router cannot open more connections.", ROUTER_BUSY))
             return unreachable(error)
 
     def _verdict(self, stream: Stream, pool: Pool, key: str) -> Verdict:
@@ -159,7 +193,7 @@ class Attempts:
         conn = exchange.conn
         upstream: Upstream | None = None
         if not conn.gone:
-            with self._between_streams(exchange):
+            with between_streams(self._reactor, exchange):
                 left_s = max(0.0, exchange.total_at - time.monotonic())
                 upstream = await pool.connect(min(exchange.timeouts.connect, left_s))
         if upstream is None or conn.gone:
@@ -167,22 +201,6 @@ class Attempts:
                 upstream.close()
             raise Gone
         return upstream
-
-    @contextmanager
-    def _between_streams(self, exchange: Exchange) -> Iterator[None]:
-        """Notice a client that leaves, which ends what is in the context, and keep one that waits company."""
-        conn, comments = exchange.conn, exchange.request.comments
-        with trio.CancelScope() as scope:
-            gap = Gap(conn, comments, scope) if comments is not None else None
-            conn.on_gone = scope.cancel
-            if gap is not None:
-                self._reactor.ticking.add(gap)
-            try:
-                yield
-            finally:
-                conn.on_gone = None
-                if gap is not None:
-                    self._reactor.ticking.discard(gap)
 
     async def _run(self, stream: Stream, upstream: Upstream, data: bytes, rest: Sequence[memoryview]) -> Stream:
         signal = stream.start(upstream, data, rest)
@@ -208,7 +226,8 @@ class Attempts:
     def _stream(self, exchange: Exchange, replica: RoutedReplica, trial: Trial, pool: Pool, key: str) -> Stream:
         conn, request, timeouts = exchange.conn, exchange.request, exchange.timeouts
         first_byte_s = timeouts.first_byte
-        if trial.probing and self._chooser.has_other(exchange.replicas, replica, request.tried):
+        other = exchange.others or self._chooser.has_other(exchange.replicas, replica, request.tried)
+        if trial.probing and other:
             # Whoever has to find out whether a replica healed shall not pay for it with the whole timeout.
             first_byte_s = min(first_byte_s, self._health.patience_s(request.model.name, streamed=request.streamed))
         stream = request.stream = Stream(
@@ -228,12 +247,16 @@ class Attempts:
             route=request.route,
         )
         stream.reservation = request.reservation
+        stream.answered_by = request.answered_by
+        stream.mask = Mask(key) if key else None
         return stream
 
     def _may_go_on(self, exchange: Exchange, replica: RoutedReplica, pool: Pool, key: str) -> bool:
         """Whether, should `replica` fail it, the request may be tried with another, or there with another key."""
         request = exchange.request
-        if request.attempts >= MAX_ATTEMPTS:
+        if exchange.others:
+            return True
+        if exchange.tries_left <= 0:
             return False
         if pool.keys is not None and pool.keys.has_other(key, time.monotonic()):
             return True
@@ -252,11 +275,18 @@ class Attempts:
             pool.constant_headers if form is None else pool.own_headers + form.content_type + b"\r\naccept: ",
             b"text/event-stream" if request.streamed else request.route.accept,
             _key_lines(request.route, key) if key else b"",
-            request.passed,
+            request.passed + request.trail.engine_lines(),
             request.id.encode(),
             len(body) if form is None else form.length_with(name),
             body,
         )
+
+
+def _or_final(refusal: Refusal) -> Refusal:
+    """The refusal; raises it where it is no outage: a model whose engine has no such route is not down."""
+    if refusal.code in _NO_OUTAGE:
+        raise refusal
+    return refusal
 
 
 def _name_for(replica: RoutedReplica, request: InferenceRequest) -> str:

@@ -6,7 +6,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from llmgw.router.limits import PAUSE_FIRST_S, RECENT_OUTCOMES
 
@@ -19,6 +19,10 @@ class Breaker(Enum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
+
+
+CLOSED: Final = Breaker.CLOSED
+"""What nearly all are, bound once: an enum's member is looked up by way of its metaclass, each time."""
 
 
 class Caution(IntEnum):
@@ -94,11 +98,11 @@ class ReplicaHealth:
     @property
     def suspect(self) -> bool:
         """Whether anything is to be said against it."""
-        return self.state is not Breaker.CLOSED or self.late or self.shunned_until > 0.0
+        return self.state is not CLOSED or self.late or self.shunned_until > 0.0
 
     def caution(self, now: float) -> Caution:
         """What speaks against it."""
-        if self.state is Breaker.CLOSED:
+        if self.state is CLOSED:
             return Caution.LATE if self.late or self.shunned_until > now else Caution.NONE
         if self.probe is None and now >= self.until:
             return Caution.PROBE

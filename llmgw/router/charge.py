@@ -3,6 +3,7 @@ else an estimate; nothing for an error.
 """
 
 import re
+from typing import Final
 
 import msgspec
 
@@ -26,12 +27,16 @@ TEMPLATE_TOKENS = 1_000
 _MEDIA = re.compile(rb'"(?:input_|image|audio|video|file|document"|previous_response_id|conversation")')
 """In the body of a request that may hold or name what is read besides: its length does not bound those tokens."""
 
+_ESTIMATED: Final = Counts.ESTIMATED  # bound once: an enum's member is looked up by way of its metaclass, each time
+_NOTHING: Final = Counts.NOTHING
+_COMPLETIONS: Final = Route.COMPLETIONS
+
 _decode_prompts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def demand_of(fields: Fields, body: bytes, model: RoutedModel, route: Route, *, budgeted: bool) -> Demand:
     """What the request may take, in money only if `budgeted`; `fields` were read of `body` and checked."""
-    if route.counts is not Counts.ESTIMATED:
+    if route.counts is not _ESTIMATED:
         return _demand_of_told(fields, body, model, route, budgeted=budgeted)
     context, prices = model.context_length, model.prices
     input_tokens = len(body) // BYTES_PER_TOKEN or 1
@@ -55,7 +60,7 @@ def demand_of(fields: Fields, body: bytes, model: RoutedModel, route: Route, *, 
 
 def _demand_of_told(fields: Fields, body: bytes, model: RoutedModel, route: Route, *, budgeted: bool) -> Demand:
     """Of a route whose tokens only the engine knows: what is text is reserved, and of money all that it may come to."""
-    if route.counts is Counts.NOTHING:
+    if route.counts is _NOTHING:
         return Demand(0, 0, True, 1, 0)
     context, prices = model.context_length, model.prices
     text = route.forms is Forms.NEVER
@@ -82,7 +87,7 @@ def _worst_micros(prices: Prices, body: bytes, added: int, context: int, most_ou
 
 def _prompts(fields: Fields, route: Route) -> int:
     """How many prompts a completion asks to continue: one, unless it is a list of texts or of token lists."""
-    if route is not Route.COMPLETIONS:
+    if route is not _COMPLETIONS:
         return 1
     prompt = bytes(fields.prompt)
     if prompt[:1] != b"[":
@@ -107,7 +112,7 @@ def usage_of(
     """Tokens of a request with a body of this length, and whether they had to be estimated."""
     if stream is None or not stream.started or stream.status >= 400:
         return Usage(), False
-    if route.counts is Counts.NOTHING:
+    if route.counts is _NOTHING:
         return Usage(), False
     usage = stream.usage()
     believed = usage is not None and _believable(usage, body_bytes, model, route, fields)
@@ -136,7 +141,7 @@ def _produced(stream: Stream, model: RoutedModel, route: Route, fields: Fields) 
 
 def _choices(route: Route, fields: Fields) -> int:
     """How many answers one request gets at most; completions may have several prompts, and drafts."""
-    return MAX_CHOICES if route is Route.COMPLETIONS else fields.n or 1
+    return MAX_CHOICES if route is _COMPLETIONS else fields.n or 1
 
 
 def _believable(usage: Usage, body_bytes: int, model: RoutedModel, route: Route, fields: Fields) -> bool:

@@ -23,7 +23,17 @@ _encode = msgspec.json.Encoder().encode
 class Comments:
     """The comments of one request, over all its attempts. Costs nothing until one is due."""
 
-    __slots__ = ("_extra", "_keep_alive", "_request_id", "_shape", "framing", "opened", "said_at")
+    __slots__ = (
+        "_extra",
+        "_keep_alive",
+        "_request_id",
+        "_shape",
+        "_told",
+        "answered_by",
+        "framing",
+        "opened",
+        "said_at",
+    )
 
     def __init__(
         self,
@@ -45,6 +55,8 @@ class Comments:
         """Whether the head went out, and with it the status 200."""
         self.said_at = began_at
         """Monotonic seconds of the last comment, or when the request began."""
+        self.answered_by = self._told = b""
+        """Header lines, each with its CRLF, that say that another model answers than was asked for."""
 
     @property
     def must_close(self) -> bool:
@@ -64,6 +76,14 @@ class Comments:
             head = self._head()
         return head + self.framed(COMMENT)
 
+    def late_words(self) -> bytes:
+        """What an answer's own head would have said beyond ours that went out before it, as a comment."""
+        if self.answered_by == self._told or not self.answered_by:
+            return b""
+        self._told = self.answered_by
+        lines = b"".join(b": %b\n" % line for line in self.answered_by.split(b"\r\n") if line)
+        return self.framed(lines + b"\n")
+
     def framed(self, data: bytes, *, last: bool = False) -> bytes:
         """`data` as part of the body, and the body's end."""
         if self.framing is not Framing.CHUNKED:
@@ -72,12 +92,13 @@ class Comments:
 
     def ending(self, refusal: Refusal) -> bytes:
         """What ends an opened answer that nobody gave."""
-        return self.framed(self._shape.broken(refusal), last=True)
+        return self.late_words() + self.framed(self._shape.broken(refusal), last=True)
 
     def _head(self) -> bytes:
         framing = b"transfer-encoding: chunked\r\n" if self.framing is Framing.CHUNKED else b""
         closing = b"connection: close\r\n" if self.must_close else b""
-        extra = self._extra() if self._extra is not None else b""
+        extra = (self._extra() if self._extra is not None else b"") + self.answered_by
+        self._told = self.answered_by
         return (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
             b"x-request-id: %b\r\n%b%bx-accel-buffering: no\r\n%b\r\n" % (self._request_id, extra, framing, closing)

@@ -1,6 +1,7 @@
 """How an attempt ends, and which answers of an engine are its own trouble."""
 
 from enum import Enum
+from typing import Final
 
 ENGINE_REFUSES_ROUTER = frozenset({401, 403, 407})
 """Answers about the key the router showed, never the client's: another engine took the port, or it has another key."""
@@ -28,3 +29,7 @@ class End(Enum):
     def before_start(self) -> bool:
         """Whether the request may be tried again."""
         return self in (End.CLOSED, End.GARBAGE, End.SLOW, End.STATUS)
+
+
+COMPLETE: Final = End.COMPLETE
+"""How nearly every stream ends, bound once: an enum's member is looked up by way of its metaclass, each time."""

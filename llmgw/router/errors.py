@@ -27,6 +27,8 @@ REASONS: dict[int, bytes] = {
 
 UNSUPPORTED = "unsupported_by_engine"
 """Code of what another engine might well answer."""
+ROUTER_BUSY = "router_busy"
+"""Code of what is for want of something in the router itself."""
 
 
 class _Error(msgspec.Struct):

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from llmgw.core.figures import LOAD_HOLDS_S
 from llmgw.core.frames import FrameDecoder, FrameTooLong, encode_frame
 from llmgw.core.routing import (
     ControlMessage,
@@ -76,6 +77,7 @@ class FeedClient:
         self._report_at = 0.0
         self._reported_at = 0.0
         self._wake = trio.Event()
+        self._loads_heard = trio.Event()
         keys.ask = self._ask
         usage.send = self._send_batch
         state.on_want = self._kick
@@ -118,6 +120,7 @@ class FeedClient:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, sock, nursery.cancel_scope)
+                nursery.start_soon(self._forget_loads)
                 self._keys.feed_up()
                 self._usage.feed_up()
                 await self._read(sock)
@@ -125,6 +128,16 @@ class FeedClient:
         finally:
             self._keys.feed_down()
             self._usage.feed_down()
+            self._state.forget_loads()
+
+    async def _forget_loads(self) -> None:
+        """What was heard of engines' work holds for LOAD_HOLDS_S after the last word of it, whoever hangs."""
+        while True:
+            with trio.move_on_after(LOAD_HOLDS_S) as silence:
+                await self._loads_heard.wait()
+            self._loads_heard = trio.Event()
+            if silence.cancelled_caught:
+                self._state.forget_loads()
 
     async def _read(self, sock: trio.socket.SocketType) -> None:
         frames = FrameDecoder()
@@ -156,6 +169,7 @@ class FeedClient:
                     self._saved.heard_scopes(message)
             case LoadTable():
                 self._state.apply_loads(message)
+                self._loads_heard.set()
             case KeyAnswer():
                 self._keys.answered(message)
             case KeyChanged():

@@ -15,6 +15,9 @@ class Fields(msgspec.Struct):
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
     input: msgspec.Raw = msgspec.Raw(b"")
+    session_id: msgspec.Raw = msgspec.Raw(b"")
+    prompt_cache_key: msgspec.Raw = msgspec.Raw(b"")
+    user: msgspec.Raw = msgspec.Raw(b"")
 
     @property
     def streamed(self) -> bool:

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from llmgw.router.heads import ChunkedBody, RequestHead, bad_request, parse_head
 from llmgw.router.limits import (
@@ -45,6 +46,11 @@ class _Waiting(Enum):
     NOTHING = 0
     TO_READ = 1
     TO_WRITE = 2
+
+
+_NOTHING: Final = _Waiting.NOTHING  # bound once: an enum's member is looked up by way of its metaclass, each time
+_TO_READ: Final = _Waiting.TO_READ
+_TO_WRITE: Final = _Waiting.TO_WRITE
 
 
 class ClientConnection:
@@ -113,7 +119,7 @@ class ClientConnection:
         self._deadline = 0.0
         self._expired = False
         self._retiring = False
-        self._waiting = _Waiting.NOTHING
+        self._waiting: _Waiting = _NOTHING
         reactor.add(self.fd, CLIENT_EVENTS, self.on_event)
         reactor.ticking.add(self)
 
@@ -133,29 +139,29 @@ class ClientConnection:
                 stream.flush()
             return
         waiting = self._waiting
-        if waiting is _Waiting.NOTHING:
+        if waiting is _NOTHING:
             return
-        wanted = select.EPOLLIN if waiting is _Waiting.TO_READ else select.EPOLLOUT
+        wanted = select.EPOLLIN if waiting is _TO_READ else select.EPOLLOUT
         if mask & (wanted | GONE_EVENTS):
             self._wake()
 
     def _said_goodbye(self, mask: int) -> bool:
         """Whether a client ended TLS without ending its connection; whoever reads finds out without this."""
-        reads = self._waiting is not _Waiting.NOTHING
+        reads = self._waiting is not _NOTHING
         return not reads and self._look is not None and bool(mask & select.EPOLLIN) and self._look()
 
     def tick(self, now: float) -> None:
         """Look at the deadlines; called by the reactor."""
         if self.stream is not None:
             self.stream.tick(now)
-        elif self._waiting is not _Waiting.NOTHING and now > self._deadline:
+        elif self._waiting is not _NOTHING and now > self._deadline:
             self._expired = True
             self._wake()
 
     def retire(self) -> None:
         """End the connection once it is idle: at once, or after the answer on its way."""
         self._retiring = True
-        if self._waiting is _Waiting.TO_READ and self.idle:
+        if self._waiting is _TO_READ and self.idle:
             self._wake()
 
     @property
@@ -169,7 +175,7 @@ class ClientConnection:
         return not self._buffer and not self._left and self._chunks is None
 
     def _wake(self) -> None:
-        self._waiting = _Waiting.NOTHING
+        self._waiting = _NOTHING
         self._reactor.woken = True
         self.signal.set()
 
@@ -183,7 +189,7 @@ class ClientConnection:
             while (reading := tls.handshake()) is not None:
                 if self._expired or self._retiring or self.gone:
                     raise Gone
-                await self._wait(_Waiting.TO_READ if reading else _Waiting.TO_WRITE)
+                await self._wait(_TO_READ if reading else _TO_WRITE)
         except ssl.SSLError as error:
             if error.reason == "HTTP_REQUEST":
                 await self._answer_plainly(tls)
@@ -305,14 +311,14 @@ class ClientConnection:
                 return None
             if self._retiring and self.idle:
                 return b""
-            await self._wait(_Waiting.TO_READ)
+            await self._wait(_TO_READ)
 
     async def _wait(self, what: _Waiting) -> None:
         self._waiting = what
         try:
             await self.signal.wait()
         finally:
-            self._waiting = _Waiting.NOTHING
+            self._waiting = _NOTHING
 
     async def write(self, data: bytes) -> None:
         """Send all of it; raises Gone when the client left or takes nothing for `stall_s`."""
@@ -332,7 +338,7 @@ class ClientConnection:
             if self._expired:
                 raise Gone
             self._deadline = time.monotonic() + self.stall_s
-            await self._wait(_Waiting.TO_WRITE)
+            await self._wait(_TO_WRITE)
 
     async def linger(self) -> None:
         """End our side and throw away what still arrives, so that the client can read its answer before the close."""

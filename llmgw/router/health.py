@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, MutableMapping, Sequence
 
 from llmgw.core.routing import RoutedReplica
-from llmgw.router.breaker import Breaker, Caution, Failure, ReplicaHealth
+from llmgw.router.breaker import CLOSED, Breaker, Caution, Failure, ReplicaHealth
 from llmgw.router.limits import (
     FAILURES_IN_A_ROW,
     FAILURES_OF_RECENT,
@@ -95,7 +95,7 @@ class HealthBook:
         late_at = now + self.patience_s(replica.model, streamed=streamed)
         trial = Trial(self, health, streamed, now, late_at)
         health.waiting[streamed][trial] = None
-        if health.state is not Breaker.CLOSED and health.probe is None and now >= health.until:
+        if health.state is not CLOSED and health.probe is None and now >= health.until:
             health.probe = trial
             self._enter(health, Breaker.HALF_OPEN)
         return trial
@@ -113,6 +113,13 @@ class HealthBook:
         """Seconds until a request may try one of these replicas, none of which may be asked now."""
         waits = [self.suspects[r.id].wait_s(now) for r in replicas if r.id in self.suspects]
         return min(waits, default=PAUSE_FIRST_S)
+
+    def pardon(self, replica_id: str, now: float) -> None:
+        """What it failed for was mended by its operator: the next request finds out whether that helped."""
+        health = self._replicas.get(replica_id)
+        if health is not None and health.state is Breaker.OPEN:
+            health.until = now
+            self._enter(health, Breaker.HALF_OPEN)
 
     def follow(self, routes: Routes) -> None:
         """Forget replicas that are gone or moved; cheap for routes that were seen before."""
@@ -160,7 +167,7 @@ class HealthBook:
         if health.shunned_until:
             health.shunned_until = 0.0
             self._settle(health)
-        if health.state is not Breaker.CLOSED and trial.began_at >= health.opened_at:
+        if health.state is not CLOSED and trial.began_at >= health.opened_at:
             # On trial until an answer is complete: the next failure opens it again, for twice as long.
             health.streak = FAILURES_IN_A_ROW - 1
             health.pause_s = min(health.pause_s * 2, PAUSE_LAST_S)
@@ -169,10 +176,10 @@ class HealthBook:
     def succeeded(self, health: ReplicaHealth, trial: Trial) -> None:
         """See `Trial.succeeded`."""
         health.note(failed=False)
-        if health.state is Breaker.CLOSED or trial.began_at >= health.opened_at:
+        if health.state is CLOSED or trial.began_at >= health.opened_at:
             health.streak = 0
             health.pause_s = PAUSE_FIRST_S
-            if health.state is not Breaker.CLOSED:
+            if health.state is not CLOSED:
                 self._close_breaker(health)
 
     def failed(self, health: ReplicaHealth, trial: Trial, failure: Failure, now: float) -> None:
@@ -183,7 +190,7 @@ class HealthBook:
         health.streak += 1
         if failure.hung:
             health.shunned_until = now + SHUN_S
-        if health.state is Breaker.CLOSED:
+        if health.state is CLOSED:
             many = health.recent.bit_count() >= FAILURES_OF_RECENT
             if failure.at_once or many or health.streak >= FAILURES_IN_A_ROW:
                 self._open(health, failure, now)
@@ -204,7 +211,7 @@ class HealthBook:
             del queue[trial]
         if health.probe is trial:
             health.probe = None
-        elif waited and health.state is Breaker.CLOSED and health.in_vain(trial, now):
+        elif waited and health.state is CLOSED and health.in_vain(trial, now):
             # Its client's patience ended first: not the replica's proven fault, but the next had better go elsewhere.
             health.shunned_until = now + SHUN_S
             self._settle(health)
@@ -226,7 +233,7 @@ class HealthBook:
         health.probe = None
         health.recent = 0
         health.shunned_until = 0.0
-        self._enter(health, Breaker.CLOSED)
+        self._enter(health, CLOSED)
         log.info("breaker of replica %s closed: it answers again", health.id)
 
     def _enter(self, health: ReplicaHealth, state: Breaker) -> None:
@@ -237,7 +244,7 @@ class HealthBook:
         """Bring `suspects` and the report in line; a replica forgotten meanwhile is in neither."""
         if self._replicas.get(health.id) is not health:
             return
-        if health.state is Breaker.CLOSED:
+        if health.state is CLOSED:
             self._breakers.pop(health.id, None)
             self._failures.pop(health.id, None)
         else:

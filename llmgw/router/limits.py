@@ -58,7 +58,11 @@ USAGE_TAIL_BYTES = 8 * KIB
 """End of an unstreamed answer in which its usage is looked for."""
 
 MAX_ATTEMPTS = 3
-"""Tries of one request before its first byte reached the client."""
+"""Tries of one request with the model it names before its first byte reached the client."""
+STANDIN_ATTEMPTS = 2
+"""Tries with each model that may answer in its place."""
+MAX_CHAIN_ATTEMPTS = 9
+"""Tries of one request in all, where other models may answer in the place of the one that was asked for."""
 TICK_S = 0.25
 """How often deadlines are looked at: no deadline here is meant to be finer."""
 TURN_S = 0.003

@@ -6,8 +6,10 @@ rest happens once a request. Names that clients make up never become a meter: on
 
 import os
 from bisect import bisect_left
+from collections.abc import Callable
 
 from llmgw.core.meters import (
+    CHOICES,
     DURATION_S,
     FIRST_TOKEN_S,
     INTER_TOKEN_S,
@@ -18,6 +20,7 @@ from llmgw.core.meters import (
     Histogram,
     MeterReport,
     ModelMeters,
+    Queue,
 )
 from llmgw.core.routing import UsageRow
 
@@ -51,7 +54,9 @@ class Meter:
     __slots__ = (
         "breaker_openings",
         "cached_tokens",
+        "chosen",
         "duration",
+        "fallbacks",
         "first_token",
         "gaps",
         "input_tokens",
@@ -60,24 +65,36 @@ class Meter:
         "reported",
         "requests",
         "retries",
+        "turned_away",
+        "waited",
     )
 
     def __init__(self) -> None:
         self.requests = dict.fromkeys(OUTCOMES, 0)
         self.limits_hit: dict[str, int] = {}
+        self.fallbacks: dict[str, int] = {}
+        self.chosen = dict.fromkeys(CHOICES, 0)
         self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self.retries = self.breaker_openings = 0
         self.first_token = new_cells(FIRST_TOKEN_S)
         self.gaps = new_cells(INTER_TOKEN_S)
         """Seconds between reads that brought tokens of one answer; classes INTER_TOKEN_S. The streams' to write."""
         self.duration = new_cells(DURATION_S)
+        self.waited: Cells | None = None
+        """None until somebody waited."""
+        self.turned_away: dict[str, int] = {}
         self.reported: tuple[float, ...] | None = None
         """What `marks` were when the control plane was told last."""
 
     @property
     def marks(self) -> tuple[float, ...]:
         """Different whenever anything was counted, and cheaper to compare than all that is counted."""
-        return (sum(self.requests.values()), self.gaps[-1], self.breaker_openings)
+        return (
+            sum(self.requests.values()),
+            self.gaps[-1],
+            self.breaker_openings,
+            sum(self.fallbacks.values()) if self.fallbacks else 0,
+        )
 
     def snapshot(self) -> ModelMeters:
         """As of now."""
@@ -89,9 +106,13 @@ class Meter:
             output_tokens=self.output_tokens,
             retries=self.retries,
             breaker_openings=self.breaker_openings,
+            fallbacks=dict(self.fallbacks),
+            chosen={by: count for by, count in self.chosen.items() if count},
             first_token=histogram_of(self.first_token),
             inter_token=histogram_of(self.gaps),
             duration=histogram_of(self.duration),
+            waited=histogram_of(self.waited) if self.waited is not None else Histogram(),
+            turned_away=dict(self.turned_away),
         )
 
 
@@ -101,7 +122,10 @@ class Meters:
     def __init__(self) -> None:
         self.id = os.urandom(8).hex()
         self.key_lookups = dict.fromkeys(LOOKUPS, 0)
+        self.log_lines_dropped = self.spans_dropped = 0
         self._models: dict[str, Meter] = {}
+        self.queues: Callable[[], dict[str, Queue]] = dict
+        """Who waits now, by model; the data plane says."""
 
     def of(self, model: str) -> Meter:
         """The meter of a model of the catalog, or of NO_MODEL; past MAX_MODELS models they share that one."""
@@ -116,6 +140,9 @@ class Meters:
         """A request that reached a model ended as `row` says."""
         meter = self.of(row.model)
         meter.requests[_outcome(row)] += 1
+        if row.asked:
+            fallbacks = self.of(row.asked).fallbacks
+            fallbacks[row.model] = fallbacks.get(row.model, 0) + 1
         meter.input_tokens += row.input_tokens
         meter.cached_tokens += row.cached_tokens
         meter.output_tokens += row.output_tokens
@@ -138,6 +165,23 @@ class Meters:
             meter.limits_hit[name] = meter.limits_hit.get(name, 0) + 1
         else:
             meter.requests["unavailable" if status >= 500 else "client_error"] += 1
+
+    def turned_away(self, model: str, band: str, reason: str) -> None:
+        """A request of that band was not let in to `model` (NO_MODEL before it named one)."""
+        meter = self.of(model)
+        name = f"{band}/{reason}"
+        meter.turned_away[name] = meter.turned_away.get(name, 0) + 1
+
+    def not_let_in(self, model: str) -> None:
+        """A request ended because it was turned away, and leaves no usage row."""
+        self.of(model).requests["refused"] += 1
+
+    def waited(self, model: str, seconds: float) -> None:
+        """A request was let in after so long."""
+        meter = self.of(model)
+        if meter.waited is None:
+            meter.waited = new_cells(DURATION_S)
+        observe(meter.waited, DURATION_S, seconds)
 
     def left(self, model: str) -> None:
         """The client of a request for `model` left before it was checked."""
@@ -162,6 +206,9 @@ class Meters:
             key_lookups=dict(self.key_lookups),
             usage_dropped=usage_dropped,
             usage_waiting=usage_waiting,
+            log_lines_dropped=self.log_lines_dropped,
+            spans_dropped=self.spans_dropped,
+            queues=self.queues(),
         )
 
 

@@ -8,7 +8,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ import trio
 from llmgw.core.routing import RoutedReplica
 from llmgw.router.limits import POOL_IDLE_S, POOL_SIZE
 from llmgw.router.provider_keys import KeyRing
+from llmgw.router.provider_rings import KeyRings
 from llmgw.router.reactor import Reactor
 from llmgw.router.tls import ProviderContexts, TlsSocket, peer_failure
 from llmgw.router.upstream import Socket, Upstream
@@ -33,9 +34,9 @@ class Pool:
         replica: RoutedReplica,
         engine_key: str,
         contexts: ProviderContexts | None = None,
-        private: Sequence[Path] = (),
+        keys: KeyRing | None = None,
     ) -> None:
-        """`contexts` serve TLS endpoints; no provider's keys are read from files in `private`.
+        """`contexts` serve TLS endpoints; `keys` are the provider's, for an endpoint outside the cluster.
 
         Raises ValueError for an endpoint that is none.
         """
@@ -49,8 +50,7 @@ class Pool:
         self._host = url.hostname
         self._port = url.port or _PORTS[url.scheme]
         self._contexts = (contexts or ProviderContexts()) if url.scheme == "https" else None
-        self.keys = KeyRing(external.keys_file, private) if external else None
-        """The provider's keys, for an endpoint outside the cluster."""
+        self.keys = keys
         self._idle: list[Upstream] = []
         self._closed = False
         self.used_at = reactor.now
@@ -163,9 +163,16 @@ async def _connect(sock: socket.socket, address: tuple[str | int, ...]) -> None:
 class Pools:
     """The pool of every replica."""
 
-    def __init__(self, reactor: Reactor, private: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        private: Sequence[Path] = (),
+        on_mended: Callable[[str, float], None] = lambda replica_id, now: None,
+    ) -> None:
+        """`on_mended` is told the endpoint that has keys to show again because its file was changed, and when."""
         self._reactor = reactor
-        self._private = private
+        self._on_mended = on_mended
+        self._rings = KeyRings(private)
         self._contexts = ProviderContexts()
         self._pools: dict[str, Pool] = {}
         self._swept_at = time.monotonic()
@@ -178,7 +185,8 @@ class Pools:
             before = self._pools.get(replica.id)
             if before is not None:
                 before.close()
-            pool = Pool(self._reactor, replica, engine_key, self._contexts, self._private)
+            keys = self._rings.of(replica) if replica.external is not None else None
+            pool = Pool(self._reactor, replica, engine_key, self._contexts, keys)
             self._pools[replica.id] = pool
         return pool
 
@@ -189,14 +197,17 @@ class Pools:
         return pool if same else None
 
     def tick(self, now: float) -> None:
-        """Close what was idle for too long."""
+        """Close what was idle for too long, and look whether keys were mended."""
         if now - self._swept_at >= 1.0:
             self._swept_at = now
             for replica_id, pool in list(self._pools.items()):
                 pool.sweep(now)
+                if pool.keys is not None and pool.keys.mended(now):
+                    self._on_mended(replica_id, now)
                 if now - pool.used_at > POOL_IDLE_S * 10:
                     pool.close()
                     del self._pools[replica_id]
+            self._rings.sweep({pool.keys for pool in self._pools.values() if pool.keys is not None}, now)
 
     def close(self) -> None:
         """Close every idle connection."""

@@ -4,10 +4,12 @@ The data plane reads `RouterState` and writes only its counters and usage rows; 
 stream. Nothing on this seam blocks, except the slow way of authenticating a key that is not cached.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from llmgw.core.routing import KeyRecord, ReplicaLoad, RoutedModel, RoutedReplica, Timeouts, UsageRow
+from llmgw.core.admission import Admission
+from llmgw.core.requests import Seen
+from llmgw.core.routing import KeyRecord, ReplicaLoad, RoutedModel, RoutedReplica, Scoring, Timeouts, UsageRow
 from llmgw.router.meters import Meters
 from llmgw.router.scopes import Chain, Demand
 
@@ -73,6 +75,18 @@ class Routes(Protocol):
         """Seconds the router waits for engines and clients."""
 
     @property
+    def scoring(self) -> Scoring:
+        """How replicas are chosen."""
+
+    @property
+    def admission(self) -> Admission:
+        """Who waits, and when."""
+
+    @property
+    def seen(self) -> Seen:
+        """What is written down and traced of requests."""
+
+    @property
     def ready(self) -> bool:
         """Whether a routing was ever heard or restored."""
 
@@ -94,6 +108,8 @@ class RouterState(Protocol):
     """What else is counted, for `/metrics`; the data plane writes."""
     loads: dict[str, ReplicaLoad]
     """What engines last said of their own work, by replica id; the data plane reads."""
+    on_loads: Callable[[], None]
+    """Called when `loads` changed; the data plane sets it."""
 
     @property
     def routes(self) -> Routes:
@@ -114,6 +130,9 @@ class RouterState(Protocol):
 
     def scopes_of(self, key: KeyRecord) -> Chain | None:
         """Whom a request with this key is counted for; none when nothing limits it."""
+
+    def tenant_of(self, team: str) -> str:
+        """The tenant a team belongs to; empty where it belongs to none, or is not known."""
 
     def admit(self, chain: Chain, demand: Demand) -> Reservation:
         """Let a request in and charge it; raises Refusal (429, 503), having charged nothing."""

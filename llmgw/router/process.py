@@ -28,6 +28,7 @@ from llmgw.core.processes import boot_id, start_time
 from llmgw.core.routing import RouterHello
 from llmgw.core.secrets import key_digest
 from llmgw.router import slots
+from llmgw.router.compiled import describe
 from llmgw.router.counters import Counters
 from llmgw.router.drain import Drain
 from llmgw.router.feed import FeedClient
@@ -89,7 +90,7 @@ async def run_router(options: RouterOptions, listener: socket.socket, serve: Ser
     saved = _restore(layout, state, keys)
     drain = Drain()
     record = _describe(options, listener)
-    hello = RouterHello(pid=record.pid, index=record.index, version=record.version, port=record.port)
+    hello = RouterHello(pid=record.pid, index=record.index, version=record.version, port=record.port, loads=True)
     feed = FeedClient(layout.feed_socket, hello, state=state, keys=keys, usage=usage, saved=saved, drain=drain.request)
     try:
         async with trio.open_nursery() as followers:
@@ -135,7 +136,7 @@ async def _front(
                 # A full disk is no reason not to serve.
                 _log.error("router %d cannot be put on record: %s", options.index, error)
             _settle_memory()
-            _log.info("router %d serves port %d", options.index, record.port)
+            _log.info("router %d serves port %d, %s", options.index, record.port, describe())
             await drain.requested.wait()
             door.cancel_scope.cancel()
         forget_record(layout, record)
@@ -234,7 +235,7 @@ def main(argv: Sequence[str] | None = None, *, load: Callable[[], Serve] | None 
         listener = socket.socket(fileno=descriptor)
         listener.set_inheritable(False)
         listener.setblocking(False)
-        trio.run(run_router, options, listener, load() if load else _data_plane(options.layout))
+        trio.run(run_router, options, listener, load() if load else _data_plane(options.layout, options.index))
     except BaseException:
         # The last border of the process: whatever ended it belongs into its log.
         _log.exception("router %d ended after %.1f s", options.index, time.monotonic() - began)
@@ -248,11 +249,18 @@ def _allow_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _data_plane(layout: ServerLayout) -> Serve:
+def _data_plane(layout: ServerLayout, index: int = 0) -> Serve:
     from llmgw.router.service import serve
 
     proxies = layout.client_proxies
-    return partial(serve, client_tls=layout.client_tls, client_proxies=proxies, private=(layout.data,))
+    return partial(
+        serve,
+        client_tls=layout.client_tls,
+        client_proxies=proxies,
+        private=(layout.data,),
+        requests=layout.requests,
+        index=index,
+    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,11 @@ def read_keys(path: str, private: Sequence[Path] = ()) -> tuple[str, ...]:
     return _read(path, private)[0]
 
 
-def _read(path: str, private: Sequence[Path]) -> tuple[tuple[str, ...], _Mark]:
+def read_operators_file(path: str, most_bytes: int, private: Sequence[Path]) -> tuple[bytes, os.stat_result]:
+    """The first bytes of a file with secrets that an operator wrote, one more than `most_bytes` at most.
+
+    Raises NoKeys; files in, or that are, one of `private` are never read.
+    """
     real = Path(os.path.realpath(path))
     if any(real.is_relative_to(os.path.realpath(place)) for place in private):
         raise NoKeys("it belongs to the server itself: keep providers' keys in a file of their own elsewhere")
@@ -50,13 +54,18 @@ def _read(path: str, private: Sequence[Path]) -> tuple[tuple[str, ...], _Mark]:
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
-            data = os.read(descriptor, MAX_KEYS_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else None
+            data = os.read(descriptor, most_bytes + 1) if stat.S_ISREG(status.st_mode) else None
         finally:
             os.close(descriptor)
     except OSError as error:
         raise NoKeys(f"it cannot be read: {error.strerror or 'the system gives no reason'}") from None
     if data is None:
         raise NoKeys("it is no regular file")
+    return data, status
+
+
+def _read(path: str, private: Sequence[Path]) -> tuple[tuple[str, ...], _Mark]:
+    data, status = read_operators_file(path, MAX_KEYS_FILE_BYTES, private)
     try:
         return parse_keys(data), _mark(status)
     except InvalidInput as error:
@@ -136,6 +145,18 @@ class KeyRing:
         if not self._keys:  # an endpoint that asks for none rests itself
             return rest_s
         return max(0.0, min(key.rests_until for key in self._keys) - now)
+
+    def rests(self, now: float) -> bool:
+        """Whether any key rests, so that forgetting them would show one too early."""
+        return any(key.rests_until > now for key in self._keys)
+
+    def mended(self, now: float) -> bool:
+        """Whether there was no key to show and the file was changed since, so that there is one."""
+        if not self._path or any(key.rests_until <= now for key in self._keys):
+            return False
+        before = self._mark
+        self._look(now)
+        return self._mark != before and bool(self._keys)
 
     def has_other(self, value: str, now: float) -> bool:
         """Whether another key than this one may be used."""

@@ -34,8 +34,10 @@ def keyless(error: NoKeys | Resting) -> Verdict:
     if isinstance(error, NoKeys):
         refusal = engine_failed(502, "The gateway has no key for the model's provider.", "provider_key_missing")
         return Verdict(refusal, Failure(str(error), at_once=True))
-    refusal = _limited(error.retry_after_s) if error.limited else _refused(401)
-    return Verdict(refusal)
+    status = LIMITED if error.limited else 401
+    refusal = _limited(error.retry_after_s) if error.limited else _refused(status)
+    # Whoever found out what every other request would: nobody is asked before the first rest is over.
+    return Verdict(refusal, _failure(status, error.retry_after_s))
 
 
 def _failure(status: int, rest_s: float) -> Failure:

@@ -14,16 +14,17 @@ from typing import Protocol
 from llmgw.core.meters import INTER_TOKEN_S
 from llmgw.core.routing import Timeouts
 from llmgw.router.comments import Comments, document_as_events
-from llmgw.router.ends import End, engines_own
+from llmgw.router.ends import COMPLETE, End, engines_own
 from llmgw.router.engine_errors import engine_refusal, looked_into, says_error
 from llmgw.router.errors import engine_failed
 from llmgw.router.events import EventStream
 from llmgw.router.express import express
 from llmgw.router.limits import MAX_ENGINE_BODY_BYTES, USAGE_TAIL_BYTES
+from llmgw.router.masking import Mask
 from llmgw.router.meters import Cells, new_cells
 from llmgw.router.ports import Refusal, Reservation
 from llmgw.router.reactor import Reactor, Signal
-from llmgw.router.responses import Framing, head_of, is_event_stream
+from llmgw.router.responses import CHUNKED, CLOSE, Framing, head_of, is_event_stream
 from llmgw.router.retry_after import retry_after_s
 from llmgw.router.routes import Route
 from llmgw.router.token_usage import Usage, usage_at_end
@@ -67,6 +68,7 @@ class Stream:
         "_timeouts",
         "_total_at",
         "_withhold",
+        "answered_by",
         "begun_at",
         "client",
         "end",
@@ -75,6 +77,7 @@ class Stream:
         "first_at",
         "gaps",
         "heard_at",
+        "mask",
         "must_close",
         "pending",
         "refusal",
@@ -148,6 +151,10 @@ class Stream:
         """Set when the engine streams events."""
         self.reservation: Reservation | None = None
         """Set for a request with limits: the answer says how near they are."""
+        self.answered_by = b""
+        """Header lines, each with its CRLF, that say that another model answers than was asked for."""
+        self.mask: Mask | None = None
+        """Set for a provider that was shown a key: no body, and no error in a stream, may show it to the client."""
         self.started = False
         """Whether a byte of an answer was given to the client."""
         self.must_close = False
@@ -156,7 +163,7 @@ class Stream:
         """What the client did not take yet."""
         self.begun_at = self.first_at = self.heard_at = self._progress = 0.0
         self._head = b""
-        self._framing = Framing.CLOSE
+        self._framing: Framing = CLOSE
         self._closing = False
         self._body_bytes = 0
         self._tail = b""
@@ -177,6 +184,9 @@ class Stream:
             self._refused = status != 429 or not self._shares_429
             if self._refused:
                 return
+        if self.mask is not None:
+            mask = self.mask
+            headers = [(name, value) for name, value in headers if not mask.hides(value)]
         events = status == 200 and is_event_stream(headers)
         if events:
             self.events = self.route.shape.events(withhold=self._withhold)
@@ -189,9 +199,9 @@ class Stream:
             http11=self._http11,
             events=events,
             keep_alive=self._keep_alive,
-            extra=self.reservation.head_lines if self.reservation is not None else b"",
+            extra=(self.reservation.head_lines if self.reservation is not None else b"") + self.answered_by,
         )
-        self.must_close = not self._keep_alive or self._framing is Framing.CLOSE
+        self.must_close = not self._keep_alive or self._framing is CLOSE
 
     def advance(self) -> None:
         """Pass on what the last read brought."""
@@ -218,8 +228,12 @@ class Stream:
                 self.heard_at = now
             if events.loose and not self._bearable(body):
                 return
+            if self.mask is not None and out.find(b'"error"') >= 0:  # events leave in one piece, and the key in them
+                out = self.mask.cover(out)
         else:
             self.heard_at = now
+            if self.mask is not None:
+                body = self.mask.feed(body, last=last)
             out = body
             if not self._measure(body) or (self._held_back and not self.started and self._keeps_back(last)):
                 return
@@ -252,7 +266,7 @@ class Stream:
     def express(self) -> Callable[[int], None] | None:
         """A quicker handler for the engine's connection, which stands between two chunks; none if this is no time."""
         events, upstream = self.events, self.upstream
-        if events is None or upstream is None or not events.between or self._framing is not Framing.CHUNKED:
+        if events is None or upstream is None or not events.between or self._framing is not CHUNKED:
             return None
         if not self.started or not self.first_at or self.pending or self._closing:
             return None
@@ -293,7 +307,7 @@ class Stream:
     def _give(self, out: bytes, last: bool) -> None:
         """Hand bytes to the client in one send, framed, the head before the first."""
         head = b"" if self.started else self._begin()
-        if self._framing is Framing.CHUNKED:
+        if self._framing is CHUNKED:
             if out:
                 out = b"%x\r\n%b\r\n0\r\n\r\n" % (len(out), out) if last else b"%x\r\n%b\r\n" % (len(out), out)
             elif last:
@@ -314,7 +328,7 @@ class Stream:
             self._on_answer(self._reactor.now)
         comments, head = self._comments, self._head
         if comments is not None and comments.opened:
-            self._framing, self.must_close, head = comments.framing, comments.must_close, b""
+            self._framing, self.must_close, head = comments.framing, comments.must_close, comments.late_words()
         return head
 
     def _send(self, out: bytes, last: bool) -> None:
@@ -331,7 +345,7 @@ class Stream:
             return
         if sent == len(out):
             if last:
-                self._finish(End.COMPLETE)
+                self._finish(COMPLETE)
             return
         self.hold(out[sent:])
 
@@ -356,7 +370,7 @@ class Stream:
             self.pending = self.pending[sent:]
             self._progress = self._reactor.now
         if self._closing:
-            self._finish(End.COMPLETE)
+            self._finish(COMPLETE)
         elif self.upstream is not None:
             # The wait was the client's.
             self.heard_at = self.token_at = self._reactor.now

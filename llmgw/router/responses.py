@@ -3,6 +3,7 @@
 import functools
 import re
 from enum import Enum
+from typing import Final
 
 from llmgw.router.errors import REASONS
 from llmgw.router.upstream import Header
@@ -51,6 +52,11 @@ class Framing(Enum):
     CLOSE = "close"
 
 
+LENGTH: Final = Framing.LENGTH  # bound once: an enum's member is looked up by way of its metaclass, each time
+CHUNKED: Final = Framing.CHUNKED
+CLOSE: Final = Framing.CLOSE
+
+
 def is_event_stream(headers: list[Header]) -> bool:
     """Whether these are server-sent events that can be read: what is compressed, unasked, cannot."""
     if any(n == b"content-encoding" and v.strip().lower() not in (b"", b"identity") for n, v in headers):
@@ -70,23 +76,23 @@ def head_of(
 ) -> tuple[bytes, Framing]:
     """The head for the client and the framing it announces; `events` bodies may change length on the way.
 
-    `extra` are lines of ours on rate limits, each with its CRLF: an engine's own are then left out.
+    `extra` are lines of ours, on rate limits and on who answers, each with its CRLF; an engine's own are left out.
     """
     passed, length = _passed(tuple(headers))
     lines = [b"HTTP/1.1 %d %b\r\n%bx-request-id: %b" % (status, REASONS.get(status, b"Status"), passed, request_id)]
     if status in (204, 304):
-        framing = Framing.LENGTH
+        framing: Framing = LENGTH
     elif length is not None and length.isdigit() and not events:
-        framing = Framing.LENGTH
+        framing = LENGTH
         lines.append(b"content-length: " + length)
     elif http11:
-        framing = Framing.CHUNKED
+        framing = CHUNKED
         lines.append(b"transfer-encoding: chunked")
     else:
-        framing = Framing.CLOSE
+        framing = CLOSE
     if events:
         lines.append(b"x-accel-buffering: no")
-    if not keep_alive or framing is Framing.CLOSE:
+    if not keep_alive or framing is CLOSE:
         lines.append(b"connection: close")
     lines.append(extra + b"\r\n")
     return b"\r\n".join(lines), framing

@@ -137,6 +137,7 @@ class Row:
     def write(self, counts: Counts, moment: Moment, open_more: int, reserve_more: int) -> None:
         """Put these counts into the row, and so much more to what this process has open and reserved."""
         try:
+            # And not `pack_into`, which zeroes first what it then writes: a kill in between would lose what was spent.
             self._memory[self._counts_at : self._counts_end] = COUNTS.pack(moment.seconds, self.budgeted, *counts)
         except struct.error:
             # Beyond 64 bits: the row is damaged, these are no figures of ours.

@@ -25,6 +25,7 @@ from llmgw.router.limits import MAX_CONNECTIONS_PER_ADDRESS, UNCOUNTED_ADDRESSES
 from llmgw.router.ports import Refusal, RouterState
 from llmgw.router.reactor import Reactor, Signal
 from llmgw.router.routes import ROUTES, Route
+from llmgw.router.seen import RequestsSeen
 from llmgw.router.shapes import ANTHROPIC, OPENAI, Shape
 from llmgw.router.shares import Shares
 
@@ -46,6 +47,8 @@ async def serve(
     client_tls: Path | None = None,
     client_proxies: Path | None = None,
     private: Sequence[Path] = (),
+    requests: Path | None = None,
+    index: int = 0,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients of a listening, non-blocking socket until drained.
@@ -54,23 +57,28 @@ async def serve(
     connections), ends idle connections, the others after the answer on their way, and returns; how long that may take
     is the caller's to bound by cancelling. Without a `drain` it runs until cancelled. `client_tls` is where the client
     port's TLS is written down (`front_tls`), `client_proxies` which peers may say for whom they ask (`front_proxies`);
-    no provider's keys are read from what is in `private`.
+    no provider's keys are read from what is in `private`. `requests` is where the request log is written, as that of
+    the machine's router `index`.
     """
     drain = trio.Event() if drain is None else drain
     reactor = Reactor()
     tls = FrontTls(client_tls)
     proxies = FrontProxies(client_proxies)
-    plane = DataPlane(reactor, state, public_socket, drain, tls, proxies, private)
+    seen = RequestsSeen(state, requests, index, private)
+    plane = DataPlane(reactor, state, public_socket, drain, tls, proxies, seen, private)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reactor.run)
             nursery.start_soon(reactor.run_ticks)
             await nursery.start(tls.run)
             await nursery.start(proxies.run)
+            await nursery.start(seen.run)
             await plane.run(listener, task_status)
+            await seen.finish()
             nursery.cancel_scope.cancel()
     finally:
         plane.close()
+        seen.close()
         reactor.close()
 
 
@@ -85,6 +93,7 @@ class DataPlane:
         drain: trio.Event,
         tls: FrontTls,
         proxies: FrontProxies,
+        seen: RequestsSeen,
         private: Sequence[Path] = (),
     ) -> None:
         self._reactor = reactor
@@ -93,7 +102,7 @@ class DataPlane:
         self._state = state
         self._public_socket = public_socket
         self._drain = drain
-        self._inference = Inference(reactor, state, private)
+        self._inference = Inference(reactor, state, seen, private)
         self._connections: set[ClientConnection] = set()
         self._shares = Shares(MAX_CONNECTIONS_PER_ADDRESS)
 

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from llmgw.core import secrets
+from llmgw.core.admission import Admission
+from llmgw.core.limits import ScopeKind
+from llmgw.core.requests import Seen
 from llmgw.core.routing import (
     Activity,
     KeyRecord,
@@ -13,6 +16,7 @@ from llmgw.core.routing import (
     RoutedReplica,
     Routing,
     ScopeTable,
+    Scoring,
     Timeouts,
     UsageRow,
 )
@@ -33,6 +37,8 @@ class IndexedRoutes:
         """Index `routing`; none is a router that never heard of the cluster."""
         self.routing = routing
         self._timeouts = routing.timeouts if routing else Timeouts()
+        self._seen = routing.seen if routing else Seen()
+        self._admission = routing.admission if routing else Admission()
         self._models = routing.models if routing else ()
         self._names = _index_names(self._models)
         self._replicas: Mapping[str, Sequence[RoutedReplica]] = _index_replicas(routing.replicas if routing else ())
@@ -53,6 +59,21 @@ class IndexedRoutes:
     def timeouts(self) -> Timeouts:
         """Seconds the router waits for engines and clients."""
         return self._timeouts
+
+    @property
+    def scoring(self) -> Scoring:
+        """How replicas are chosen."""
+        return self.routing.scoring if self.routing else Scoring()
+
+    @property
+    def admission(self) -> Admission:
+        """Who waits, and when."""
+        return self._admission
+
+    @property
+    def seen(self) -> Seen:
+        """What is written down and traced of requests."""
+        return self._seen
 
     @property
     def ready(self) -> bool:
@@ -77,6 +98,8 @@ class FollowerState:
         self.breaker_failures: dict[str, str] = {}
         self.meters = Meters()
         self.loads: dict[str, ReplicaLoad] = {}
+        self.on_loads: Callable[[], None] = _nothing
+        """Called when `loads` changed."""
         self.on_want: Callable[[], None] = _nothing
         """Called when a model is wanted that was not since the last report, so that the report goes at once."""
         self._routes = IndexedRoutes()
@@ -86,6 +109,8 @@ class FollowerState:
         self._usage = usage
         self._limiter = limiter if limiter is not None else Limiter()
         self._scopes = ScopeBook()
+        self._tenants: Mapping[str, str] = {}
+        """By team."""
         self.scope_table: ScopeTable | None = None
         """Every team and tenant, as last heard."""
         self._last_used: dict[str, float] = {}
@@ -106,6 +131,7 @@ class FollowerState:
         """Replace all teams and tenants by those of `table`; what was counted for them goes on counting."""
         self.scope_table = table
         self._scopes.learn(table.scopes)
+        self._tenants = {scope.id: scope.tenant for scope in table.scopes if scope.kind is ScopeKind.TEAM}
 
     def apply_loads(self, table: LoadTable) -> None:
         """Learn what engines said of their work."""
@@ -114,10 +140,21 @@ class FollowerState:
         self.loads.update(table.loads)
         for replica_id in table.gone:
             self.loads.pop(replica_id, None)
+        self.on_loads()
+
+    def forget_loads(self) -> None:
+        """What engines said is too old, or nobody tells any more: only what this router counts is known of them."""
+        if self.loads:
+            self.loads.clear()
+            self.on_loads()
 
     def scopes_of(self, key: KeyRecord) -> Chain | None:
         """Whom a request with this key is counted for; none when nothing limits it."""
         return self._scopes.chain(key)
+
+    def tenant_of(self, team: str) -> str:
+        """The tenant a team belongs to; empty where it belongs to none, or is not known."""
+        return self._tenants.get(team, "")
 
     def admit(self, chain: Chain, demand: Demand) -> Reservation:
         """Let a request in and charge it; raises Refusal. See `Limiter.admit`."""

@@ -213,13 +213,13 @@ class Upstream:
 
     def _push(self, unsent: memoryview) -> None:
         try:
-            unsent = unsent[self.sock.send(unsent) :]
+            sent = self.sock.send(unsent)
         except BlockingIOError:
             return
         except OSError:
-            unsent, self._rest = unsent[len(unsent) :], ()
+            sent, self._rest = len(unsent), ()
             self._keep_alive = False
-        self._unsent = unsent or self._next_part()
+        self._unsent = unsent[sent:] or self._next_part()
         if self._unsent is None:
             self.pool.reactor.epoll.modify(self.fd, READ_EVENTS)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from llmgw.router.breaker import Failure
-from llmgw.router.ends import ENGINE_REFUSES_ROUTER, End
+from llmgw.router.ends import COMPLETE, ENGINE_REFUSES_ROUTER, End
 from llmgw.router.errors import UNSUPPORTED, engine_failed, unsupported
 from llmgw.router.limits import MAX_TOLD_S, PAUSE_LAST_S
 from llmgw.router.ports import Refusal
@@ -31,11 +31,14 @@ class Verdict:
     """Whether the same replica may be asked again when there is no other."""
 
 
+_WELL = Verdict(well=True)
+
+
 def verdict(stream: Stream, *, external: bool) -> Verdict:
     """What to make of how `stream` ended; `external` is an endpoint outside the cluster."""
     end = stream.end
-    if end is End.COMPLETE:
-        return Verdict(well=True)
+    if end is COMPLETE:
+        return _WELL
     if end is End.LOST:
         broke_off = Failure("its answers break off midway", hung=stream.silent)
         return Verdict(failure=None if stream.expired else broke_off)

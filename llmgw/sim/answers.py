@@ -27,6 +27,8 @@ class Answer:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.cached_tokens = 0
+        """Tokens of the prompt that were not computed again."""
         kind = ("chatcmpl", "chat.completion") if job.chat else ("cmpl", "text_completion")
         self.id = f"{kind[0]}-{next(_serial):08x}{time.time_ns() & 0xFFFFFFFF:08x}"
         self.object = kind[1]
@@ -77,7 +79,7 @@ class Answer:
             "prompt_tokens": self.job.prompt_tokens,
             "completion_tokens": tokens,
             "total_tokens": self.job.prompt_tokens + tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
     def _event(self, choice: dict[str, object], finish_reason: str | None = None) -> bytes:

@@ -4,14 +4,15 @@ It serves OpenAI's API over HTTP/1.1: `GET /health` (200 `{"status":"ok"}`, or `
 `--loading-code`), `GET /v1/models`, `GET /metrics`, `POST /v1/chat/completions`, `/v1/completions`, `/v1/embeddings`.
 Answers are the same for the same seed, model and prompt. An answer ends after `--answer-tokens` (finish reason
 `stop`), or earlier at `max_tokens` or the end of the context (`length`); `"ignore_eos": true` goes on to that limit.
-The head and the first token leave together after the prefill, then a token an event.
+The head and the first token leave together after the prefill, then a token an event. With `--prefix-cache-kb`, what a
+prompt begins with takes no prefill while it is still held, and usage says how much that was (`cached_tokens`).
 
 An adapter builds the command line with `llmgw.sim.options.engine_argv`:
 
     python -m llmgw.sim.engine --host 127.0.0.1 --port 18000 --model NAME [--alias NAME]... --slots 4 --ctx-size 4096
         [--api-key-file FILE] [--rate TOKENS_PER_S] [--prefill-ms MS] [--prefill-per-token-us US] [--jitter FRACTION]
-        [--seed N] [--answer-tokens N] [--chunk TOKENS] [--queue N] [--start-delay S] [--loading-code 200|503]
-        [--keep-alive S] [--fault SPEC] [--exit-after S] [--crash-on-start] [--ignore-term]
+        [--prefix-cache-kb KB] [--seed N] [--answer-tokens N] [--chunk TOKENS] [--queue N] [--start-delay S]
+        [--loading-code 200|503] [--keep-alive S] [--fault SPEC] [--exit-after S] [--crash-on-start] [--ignore-term]
 
 `--ctx-size` is what one request may span; slots do not divide it. The key may come in LLMGW_ENGINE_KEY instead of a
 file; with a key, everything under `/v1` needs it. `listening on http://HOST:PORT` is printed when it listens.

@@ -10,6 +10,7 @@ from llmgw.sim.http1 import ClientGone, Connection, Request, chunk, head, last_c
 from llmgw.sim.metrics import Counters
 from llmgw.sim.options import EngineOptions
 from llmgw.sim.pacer import PacedStream, Pacer
+from llmgw.sim.prefixes import PrefixCache
 from llmgw.sim.requests import Job
 
 JSON = "application/json"
@@ -19,11 +20,14 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 class Generation:
     """Generates for one job that holds a slot. Its tokens count as cache until `release`."""
 
-    def __init__(self, job: Job, options: EngineOptions, counters: Counters, source: random.Random) -> None:
+    def __init__(
+        self, job: Job, options: EngineOptions, counters: Counters, source: random.Random, prefixes: PrefixCache
+    ) -> None:
         self.job = job
         self._options = options
         self._counters = counters
         self._random = source
+        self._prefixes = prefixes
         self._answer = Answer(job)
         self._emitted = 0
         self._finished = False
@@ -86,7 +90,16 @@ class Generation:
     async def _prefill(self) -> None:
         options = self._options
         base_ms = options.prefill_ms if self.job.sim.prefill_ms is None else self.job.sim.prefill_ms
-        await trio.sleep(base_ms / 1e3 + self.job.prompt_tokens * options.prefill_per_token_us / 1e6)
+        cached = self._answer.cached_tokens = self._look_up()
+        await trio.sleep(base_ms / 1e3 + (self.job.prompt_tokens - cached) * options.prefill_per_token_us / 1e6)
+
+    def _look_up(self) -> int:
+        """Tokens of the prompt that need not be computed; at least its last one always must."""
+        prompt = self.job.prompt.encode("utf-8", "surrogatepass")
+        held = self._prefixes.read(prompt)
+        cached = min(self.job.prompt_tokens - 1, self.job.prompt_tokens * held // len(prompt)) if held else 0
+        self._counters.cached_tokens += cached
+        return cached
 
     async def _paced(self, connection: Connection, writes: Iterator[bytes], size: int, pacer: Pacer) -> None:
         stream = PacedStream(

@@ -12,6 +12,8 @@ class Counters:
     running: int = 0
     """Requests that hold a slot."""
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `prompt_tokens` that was not computed again."""
     generated_tokens: int = 0
     kv_tokens: int = 0
     """Tokens of the requests that hold a slot, prompt and answer so far."""
@@ -22,9 +24,14 @@ class Counters:
     """Requests that found the queue full."""
 
 
+def kv_used(counters: Counters, options: EngineOptions) -> float:
+    """Share of the KV cache that is taken."""
+    return min(1.0, counters.kv_tokens / (options.slots * options.ctx_size))
+
+
 def metrics_text(counters: Counters, options: EngineOptions, waiting: int) -> bytes:
     """Prometheus text."""
-    kv_usage = min(1.0, counters.kv_tokens / (options.slots * options.ctx_size))
+    kv_usage = kv_used(counters, options)
     lines: list[str] = []
 
     def metric(name: str, kind: str, value: float, labels: str = "") -> None:
@@ -43,6 +50,8 @@ def metrics_text(counters: Counters, options: EngineOptions, waiting: int) -> by
     metric("vllm:kv_cache_usage_perc", "gauge", kv_usage, labels)
     metric("vllm:prompt_tokens_total", "counter", counters.prompt_tokens, labels)
     metric("vllm:generation_tokens_total", "counter", counters.generated_tokens, labels)
+    metric("vllm:prefix_cache_queries_total", "counter", counters.prompt_tokens, labels)
+    metric("vllm:prefix_cache_hits_total", "counter", counters.cached_tokens, labels)
     metric("sim:requests_finished_total", "counter", counters.finished)
     metric("sim:requests_left_total", "counter", counters.left)
     metric("sim:requests_refused_total", "counter", counters.refused)

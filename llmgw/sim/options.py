@@ -29,6 +29,7 @@ SOURCE_OPTIONS = (
     "jitter",
     "seed",
     "answer-tokens",
+    "prefix-cache-kb",
     "chunk",
     "queue",
     "start-delay",
@@ -66,6 +67,8 @@ class EngineOptions:
     seed: int = 0
     answer_tokens: int = 64
     """Length of an answer that is not cut short by the request or the context."""
+    prefix_cache_kb: int = 0
+    """Prompts it holds, so that it need not compute again what other prompts begin with; 0 holds none."""
     keys: tuple[bytes, ...] = ()
     """API keys; none lets everyone in."""
     start_delay_s: float = 0.0
@@ -152,6 +155,7 @@ _SAME_NAME = (
     "jitter",
     "seed",
     "answer_tokens",
+    "prefix_cache_kb",
     "loading_code",
     "fault",
     "crash_on_start",
@@ -183,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--jitter", type=_float(1), default=d.jitter, metavar="FRACTION", help="how far each gap varies")
     p.add_argument("--seed", type=_int(0, 1 << 63), default=d.seed)
     p.add_argument("--answer-tokens", type=_int(1, 1 << 24), default=d.answer_tokens)
+    p.add_argument("--prefix-cache-kb", type=_int(0, 1 << 24), default=d.prefix_cache_kb, help="prompts it holds")
     p.add_argument("--api-key-file", type=Path, metavar="FILE", help=f"a key a line; or set {KEY_VARIABLE}")
     p.add_argument("--start-delay", type=_float(1e6), default=d.start_delay_s, metavar="S", help="loads for so long")
     p.add_argument("--loading-code", type=int, choices=(200, 503), default=d.loading_code)

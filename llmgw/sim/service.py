@@ -16,6 +16,7 @@ from llmgw.sim.http1 import ClientGone, Connection, Request, head, stays_open
 from llmgw.sim.metrics import Counters, metrics_text
 from llmgw.sim.options import EngineOptions
 from llmgw.sim.pacer import Pacer
+from llmgw.sim.prefixes import PrefixCache
 from llmgw.sim.requests import EmbeddingJob, Job, Refused, decode_embeddings, decode_generation
 
 GENERATIONS = {b"/v1/chat/completions": True, b"/v1/completions": False}
@@ -40,6 +41,7 @@ class Engine:
         """With a `pacer` of its owner's, whoever runs that runs the streams, and `run` need not be started."""
         self.options = options
         self.counters = Counters()
+        self._prefixes = PrefixCache(options.prefix_cache_kb)
         self._slots = trio.Semaphore(options.slots)
         self._pacer = pacer or Pacer()
         self._random = random.Random(options.seed)
@@ -148,7 +150,7 @@ class Engine:
             return await self._generate(connection, request, job)
 
     async def _generate(self, connection: Connection, request: Request, job: Job) -> Reply | None:
-        generation = Generation(job, self.options, self.counters, self._random)
+        generation = Generation(job, self.options, self.counters, self._random, self._prefixes)
         try:
             if job.stream:
                 goes_on = await generation.stream(connection, request, self._pacer)

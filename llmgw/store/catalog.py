@@ -1,8 +1,7 @@
 """The catalog as stored. No two models share a name or alias: the database itself refuses it."""
 
 from datetime import datetime
-from types import UnionType
-from typing import TypeVar, get_args, get_type_hints
+from typing import TypeVar
 
 import msgspec
 
@@ -154,16 +153,4 @@ def _found(row: _Row | None, name: str) -> CatalogEntry:
 
 def _decode(text: str, kind: type[T]) -> T:
     """A stored document, less the fields that a newer version wrote and this one does not know."""
-    return msgspec.convert(_known_only(msgspec.json.decode(text), kind), kind)
-
-
-def _known_only(raw: object, kind: object) -> object:
-    if isinstance(raw, list):
-        item = next((arg for arg in get_args(kind) if arg is not Ellipsis), object)
-        return [_known_only(value, item) for value in raw]
-    if isinstance(kind, UnionType):
-        kind = next((arg for arg in get_args(kind) if arg is not type(None)), object)
-    if isinstance(raw, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = get_type_hints(kind)
-        return {key: _known_only(value, hints[key]) for key, value in raw.items() if key in hints}
-    return raw
+    return msgspec.json.decode(text, type=kind)

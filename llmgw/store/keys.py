@@ -11,7 +11,7 @@ import msgspec
 from llmgw.core.errors import Conflict, NotFound
 from llmgw.core.limits import Budget, Limits, ScopeKind
 from llmgw.core.routing import KeyRecord
-from llmgw.store import audit, scopes
+from llmgw.store import audit, bands, scopes
 from llmgw.store.notify import notify
 from llmgw.store.scopes import document
 from llmgw.store.sql import Conn, execute, fetch_all, fetch_one, load
@@ -31,6 +31,7 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None
     """Names it may use; none is all."""
     team: str | None
+    band: str | None
     limits: Limits
     budgets: tuple[Budget, ...]
     created: datetime
@@ -55,6 +56,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     team: str | None = None
     limits: Limits = Limits()
     budgets: tuple[Budget, ...] = ()
+    band: str | None = None
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     digest: str
     team: str | None
+    band: str | None
     limits: Limits
     budgets: tuple[Budget, ...]
     revoked: bool
@@ -82,12 +85,14 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 def create_key(conn: Conn, new: NewKey, *, actor: str) -> bool:
     """Keep a new key by its digest; whether its team had to be made for it.
 
-    Raises Conflict when the id or digest is taken (draw another).
+    Raises Conflict when the id or digest is taken (draw another), InvalidInput for a band that is not there.
     """
+    if new.band is not None:
+        bands.hold(conn, new.band)
     made = new.team is not None and scopes.ensure_team(conn, new.team, actor=actor)
     listed = None if new.models is None else list(new.models)
     params = {"id": new.id, "name": new.name, "digest": new.digest, "models": listed, "team": new.team, "actor": actor}
-    params |= {"limits": document(new.limits), "budgets": document(new.budgets)}
+    params |= {"limits": document(new.limits), "budgets": document(new.budgets), "band": new.band}
     if not execute(conn, _SQL["create_key"], params):
         raise Conflict(f"key id {new.id!r} is taken: repeat the command")
     after = {name: value for name, value in msgspec.structs.asdict(new).items() if name != "digest"}
@@ -153,6 +158,21 @@ def move_key(conn: Conn, id: str, team: str | None, *, actor: str) -> tuple[Key,
     if after != before:
         execute(conn, _SQL["set_team"], {"id": before.id, "team": team})
         _changed(conn, "key.move", before, after, actor)
+    return before, after
+
+
+def set_band(conn: Conn, id: str, band: str | None, *, actor: str) -> tuple[Key, Key]:
+    """Let a key's requests wait in a band of their own, or in its team's; the key before and after.
+
+    Raises NotFound, Conflict when revoked, InvalidInput for a band that is not there.
+    """
+    if band is not None:
+        bands.hold(conn, band)
+    before = _lock_living(conn, id)
+    after = msgspec.structs.replace(before, band=band)
+    if after != before:
+        execute(conn, _SQL["set_band"], {"id": before.id, "band": band})
+        _changed(conn, "key.band", before, after, actor)
     return before, after
 
 

@@ -72,12 +72,15 @@ create table teams (
     limits jsonb not null default '{}',
     budgets jsonb not null default '[]',
     created timestamptz not null default clock_timestamp(),
-    created_by text not null
+    created_by text not null,
+    band text
 );
 create index teams_tenant on teams (tenant);
 
 -- The key itself is nowhere; digest is an HMAC under the cluster's pepper.
 -- A team goes only when no living key is in it; revoked ones lose it then, their usage keeps its name.
+-- The band a key's requests wait in where a model takes no more: the key's own, else its team's, else the default one.
+-- Which bands there are is a setting (router.bands).
 create table api_keys (
     id text primary key,
     name text not null,
@@ -89,14 +92,17 @@ create table api_keys (
     revoked_by text,
     team text references teams (name) on delete set null,
     limits jsonb not null default '{}',
-    budgets jsonb not null default '[]'
+    budgets jsonb not null default '[]',
+    band text
 );
 create index api_keys_team on api_keys (team);
 create index api_keys_name on api_keys (name);
+create index api_keys_band on api_keys (band) where band is not null;
 
 -- One row an answered request. The id makes storing it twice harmless.
 -- The team is the one the request was let in under, the tenant that team's when the row was stored: what moves takes no
 -- spending along.
+-- Where and how long a request waited, and the model that was asked for where another one answered.
 create table usage (
     id text primary key,
     at timestamptz not null,
@@ -115,7 +121,10 @@ create table usage (
     attempts integer not null,
     cost_micros bigint not null default 0,
     team text not null default '',
-    tenant text not null default ''
+    tenant text not null default '',
+    band text not null default '',
+    waited_ms double precision not null default 0,
+    asked text not null default ''
 );
 create index usage_key_at on usage (key_id, at);
 create index usage_model_at on usage (model, at);

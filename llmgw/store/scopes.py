@@ -8,11 +8,12 @@ import msgspec
 
 from llmgw.core.errors import Conflict, NotFound
 from llmgw.core.limits import Budget, Limits, ScopeKind, ScopeRecord
-from llmgw.store import audit
+from llmgw.store import audit, bands
 from llmgw.store.notify import notify
 from llmgw.store.sql import Conn, execute, fetch_all, fetch_one, load
 
 TOPIC = "scopes"
+KEYS_TOPIC = "keys"
 NO_LIMITS = Limits()
 _NAMED = 5
 """Names of what is still beneath a scope that a refusal gives."""
@@ -63,6 +64,7 @@ class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: ScopeKind
     name: str
     tenant: str | None
+    band: str | None
     limits: Limits
     budgets: tuple[Budget, ...]
     created: datetime
@@ -76,13 +78,19 @@ class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
     spent_month_micros: int
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A team or tenant as its row has it."""
 
     name: str
     tenant: str | None
     limits: Limits
     budgets: tuple[Budget, ...]
+    band: str | None = None
+
+
+class _Member(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    digest: str
 
 
 class _Name(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +195,25 @@ def move_team(conn: Conn, name: str, tenant: str | None, *, actor: str) -> tuple
         execute(conn, _SQL["set_tenant"], {"name": name, "tenant": tenant})
         _changed(conn, ScopeKind.TEAM, "team.move", before, after, actor)
     return before, after
+
+
+def set_team_band(conn: Conn, name: str, band: str | None, *, actor: str) -> tuple[Scope, Scope, tuple[str, ...]]:
+    """Let requests of a team's keys wait in a band; the team before and after, and the digests of its living keys.
+
+    Raises NotFound, InvalidInput for a band that is not there.
+    """
+    if band is not None:
+        bands.hold(conn, band)
+    before = _lock(conn, ScopeKind.TEAM, name)
+    after = msgspec.structs.replace(before, band=band)
+    if after == before:
+        return before, after, ()
+    execute(conn, _SQL["set_team_band"], {"name": name, "band": band})
+    _changed(conn, ScopeKind.TEAM, "team.band", before, after, actor)
+    members = fetch_all(conn, _SQL["keys_of_team"], _Member, {"name": name})
+    for member in members:
+        notify(conn, KEYS_TOPIC, member.id)
+    return before, after, tuple(member.digest for member in members)
 
 
 def remove(conn: Conn, kind: ScopeKind, name: str, *, actor: str) -> None:

@@ -97,6 +97,7 @@ def _columns(row: UsageRow) -> tuple[object, ...]:
         *(_tokens(row.input_tokens), _tokens(row.cached_tokens), _tokens(row.output_tokens)),
         *(row.estimated, row.first_token_ms, row.duration_ms, min(max(row.attempts, 0), 10**6)),
         min(max(row.cost_micros, 0), MAX_COST_MICROS),
+        *(_text(row.band), row.waited_ms, _text(row.asked)),
         None if row.team is None else _text(row.team),
     )
 

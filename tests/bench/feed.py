@@ -8,11 +8,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from llmgw.core.admission import Admission
 from llmgw.core.frames import FrameDecoder, encode_frame
 from llmgw.core.limits import MICROS, Budget, Limits, Period, ScopeKind, ScopeRecord, Spending, day_number, month_number
 from llmgw.core.prices import Prices
@@ -22,12 +23,14 @@ from llmgw.core.routing import (
     KeyAnswer,
     KeyAsk,
     KeyRecord,
+    LoadTable,
     RoutedModel,
     RoutedReplica,
     RouterHello,
     RouterMessage,
     Routing,
     ScopeTable,
+    Scoring,
     UsageBatch,
     UsageStored,
 )
@@ -35,6 +38,7 @@ from llmgw.core.sockets import listen_unix
 
 READ_BYTES = 256 * 1024
 _POLL_S = 0.5
+_LOADS_S = 1.0
 TEAM = "bench-team"
 PRICES = Prices(input=0.5, cached_input=0.1, output=1.5)
 LIMITS = Limits(rpm=100_000_000, tpm=100_000_000_000, parallel=100_000)
@@ -44,12 +48,29 @@ BUDGETS = (Budget(amount_micros=900_000_000 * MICROS, period=Period.MONTH),)
 class Feed:
     """Serves routers at a unix socket and counts what they report."""
 
-    def __init__(self, *, engine_port: int, digest: str) -> None:
-        self._digest = digest
+    def __init__(
+        self,
+        *,
+        engine_port: int,
+        digest: str,
+        others: Sequence[int] = (),
+        scoring: Scoring | None = None,
+        admission: Admission | None = None,
+        keys: Mapping[str, KeyRecord] | None = None,
+        loads: Callable[[], LoadTable] | None = None,
+    ) -> None:
+        """`others` are ports of further replicas, `keys` further keys by digest, `loads` what engines say by now."""
+        self._keys = {digest: _key()} | dict(keys or {})
+        self._loads = loads
         self._routing = Routing(
             revision="bench/1",
             models=(RoutedModel(name="bench", context_length=4096, max_output=4096, prices=PRICES),),
-            replicas=(RoutedReplica(id="r-bench", model="bench", endpoint=f"http://127.0.0.1:{engine_port}"),),
+            replicas=tuple(
+                RoutedReplica(id=f"r-bench-{n}", model="bench", endpoint=f"http://127.0.0.1:{port}")
+                for n, port in enumerate((engine_port, *others))
+            ),
+            scoring=scoring or Scoring(),
+            admission=admission or Admission(),
         )
         self.usage_rows = 0
         self.output_tokens = 0
@@ -97,7 +118,11 @@ class Feed:
         frames, decoder, index = FrameDecoder(), msgspec.msgpack.Decoder(RouterMessage), -1
         self._send(connection, self._routing)
         self._send(connection, ScopeTable(scopes=(_team(),)))
+        told_at = 0.0
         while not self._stop.is_set():
+            if self._loads is not None and time.monotonic() - told_at >= _LOADS_S:
+                told_at = time.monotonic()
+                self._send(connection, self._loads())
             try:
                 data = connection.recv(READ_BYTES)
             except TimeoutError:
@@ -112,8 +137,7 @@ class Feed:
 
     def _answer(self, connection: socket.socket, index: int, message: RouterMessage) -> None:
         if isinstance(message, KeyAsk):
-            record = _key() if message.digest == self._digest else None
-            self._send(connection, KeyAnswer(digest=message.digest, record=record))
+            self._send(connection, KeyAnswer(digest=message.digest, record=self._keys.get(message.digest)))
         elif isinstance(message, Activity):
             self.answered[index] = message.requests
         elif isinstance(message, UsageBatch):

@@ -4,13 +4,17 @@ import contextlib
 import secrets
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from llmgw.core.admission import Admission
 from llmgw.core.layout import ServerLayout
+from llmgw.core.routing import KeyRecord, LoadTable, Scoring
 from llmgw.core.secrets import CLUSTER_SECRET_BYTES, key_digest
+from llmgw.router.compiled import describe
 from llmgw.router.front_tls import ClientTlsFiles
 from tests.bench.feed import Feed
 from tests.bench.gateways import Gateway, gets, until
@@ -30,8 +34,16 @@ def router(
     processes: int = 1,
     name: str = "llmgw router",
     certificate: tuple[Path, Path] | None = None,
+    others: tuple[int, ...] = (),
+    scoring: Scoring | None = None,
+    admission: Admission | None = None,
+    keys: Mapping[str, KeyRecord] | None = None,
+    loads: Callable[[], LoadTable] | None = None,
 ) -> Gateway:
     """Router processes with a feed, a key to check and usage to report; TLS with a certificate and its key.
+
+    `others` are ports of further engines of the same model, `scoring` is how they are chosen. `admission` says who
+    waits, `keys` are further API keys with whose they are, `loads` says how engines are.
 
     Raises Missing when they do not start.
     """
@@ -45,7 +57,16 @@ def router(
         files = ClientTlsFiles(certificate=str(certificate[0]), key=str(certificate[1]))
         layout.client_tls.write_bytes(msgspec.json.encode(files))
     key, tls = "sk-" + secrets.token_urlsafe(32), certificate is not None
-    feed = Feed(engine_port=engine_port, digest=key_digest(secret, key.encode()))
+    digest = key_digest(secret, key.encode())
+    feed = Feed(
+        engine_port=engine_port,
+        digest=digest,
+        others=others,
+        scoring=scoring,
+        admission=admission,
+        keys={key_digest(secret, name.encode()): record for name, record in (keys or {}).items()},
+        loads=loads,
+    )
     stack.enter_context(feed.serving(layout.feed_socket))
     port, pids = 0, []
     for index in range(processes):
@@ -54,7 +75,7 @@ def router(
     until(lambda: len(feed.answered) == processes, "the routers' reports")
     for _ in range(ASKED_BEFORE):
         gets(port, "/v1/models", key, tls=tls)
-    return Gateway(name=name, port=port, roots=tuple(pids), key=key, feed=feed, tls=tls, does=DOES)
+    return Gateway(name=name, port=port, roots=tuple(pids), key=key, feed=feed, tls=tls, does=f"{DOES}; {describe()}")
 
 
 def _process(

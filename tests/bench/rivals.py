@@ -90,13 +90,21 @@ def nginx(
     return Gateway(name="nginx", port=port, roots=(process.pid,), tls=certificate is not None, does="nothing")
 
 
-def vllm_router(stack: contextlib.ExitStack, directory: Path, engine_port: int) -> Gateway:
-    """vllm-router before one worker, taking turns, with room for every client; raises Missing."""
+def vllm_router(
+    stack: contextlib.ExitStack,
+    directory: Path,
+    engine_port: int,
+    *,
+    others: tuple[int, ...] = (),
+    policy: str = "round_robin",
+) -> Gateway:
+    """vllm-router before one worker or more, with room for every client; raises Missing."""
     program = installed("vllm-router") / "vllm-router"
     directory.mkdir()
     port, log = free_port(), directory / "vllm-router.log"
-    argv = [str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
-    argv += ["--worker-urls", f"http://127.0.0.1:{engine_port}", "--worker-startup-check-interval", "1"]
+    argv = [str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
+    argv += ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in (engine_port, *others))]
+    argv += ["--worker-startup-check-interval", "1"]
     argv += ["--prometheus-port", str(free_port()), "--max-concurrent-requests", "16384", "--log-level", "warning"]
     process = stack.enter_context(child(argv, stderr=log))
     until(partial(gets, port, "/health"), "vllm-router", process, log, within_s=SLOW_START_S)

@@ -1,7 +1,7 @@
 """`make bench`: what our router costs beside others and beside nothing; how fast demo, live feed and console are.
 
     python -m tests.bench.run [--quick] [--only PARTS] [--gateways direct,nginx,router,vllm-router,litellm|all]
-                              [--retakes N] [--minutes N]
+                              [--retakes N] [--minutes N] [--trace FILE]
 
 Rounds are interleaved: every gateway has its turn in each, so that a slower minute of the machine hits all. CPU is
 user and system time of all of a gateway's processes, divided by the answers the load generator received. Nothing here
@@ -25,13 +25,16 @@ from tests.bench.firsttoken import first_token_text, measure_first_token
 from tests.bench.lineup import GATEWAYS, USUAL, makers, secured
 from tests.bench.native import Missing, compile_client, compile_engine
 from tests.bench.openstreams import measure_open_streams, open_streams_text
+from tests.bench.overload import measure_overload, overload_text
+from tests.bench.prefix import measure_prefix, prefix_text
 from tests.bench.report import Figures, machine, text
 from tests.bench.routers import measure_routers, routers_text
 from tests.bench.steady import measure_steady, steady_text
 from tests.bench.streams import MODES, Effort, measure_mode
+from tests.bench.talks import prompts
 from tests.bench.watch import WatchFigures, measure_watch, watch_text
 
-ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady"]
+ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "overload"]
 OTHER_PARTS = ["demo", "watch", "console"]
 PARTS = [*MODES, *ROUTER_PARTS, *OTHER_PARTS]
 DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console"
@@ -54,6 +57,12 @@ class Plan:
     console_s: float = 6.0
     minutes: float = 0.5
     """How long the console is looked at before its memory is taken."""
+    prompts: int = 1500
+    """How many are sent to each router of the part `prefix`, in one round."""
+    trace: Path | None = None
+    """Where they come from; none makes them."""
+    overload_s: float = 20.0
+    """How long each load of the part `overload` lasts."""
     steady_minutes: float = 1.0
     """How long a router is left without its control plane."""
     retakes: int = 2
@@ -67,7 +76,7 @@ class Plan:
 
 FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3, watch_rounds=3, watch_s=10.0, console_rounds=5, console_s=20.0)
 
-QUICK = Plan(rounds=3, seconds=2.0, demo_rounds=1)
+QUICK = Plan(rounds=3, seconds=2.0, demo_rounds=1, prompts=400, overload_s=5.0)
 
 
 def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> Figures:
@@ -130,6 +139,13 @@ def load_gateways(
     elif part == "streams-5000":
         streams = measure_open_streams(makers(names), programs, directory)
         figures.add(part, streams, open_streams_text(streams), streams.wrong())
+    elif part == "overload":
+        overload = measure_overload(min(3, plan.rounds), plan.overload_s, directory)
+        figures.add(part, overload, overload_text(overload), overload.wrong())
+    elif part == "prefix":
+        asked, trace = prompts(plan.trace, plan.prompts), plan.trace.name if plan.trace is not None else "made prompts"
+        prefix = measure_prefix(names, min(3, plan.rounds), asked, trace, directory)
+        figures.add(part, prefix, prefix_text(prefix), prefix.wrong())
     else:
         steady = measure_steady(plan.steady_minutes, programs, directory / "router")
         wrong = [f"{steady.seen.wrong} streams: {steady.seen.why}"] if steady.seen.wrong else []
@@ -159,12 +175,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--gateways", default=",".join(USUAL), help=f"all, or of {', '.join(GATEWAYS)}")
     parser.add_argument("--retakes", type=int, default=2, help="how often a sample others disturbed is taken again")
     parser.add_argument("--minutes", type=float, help="of the steady part, and of the console's memory")
+    parser.add_argument("--trace", type=Path, help="prompts of the part prefix: JSON lines with hash_ids")
     flags = parser.parse_args(given)
     parts, names = flags.only.split(","), list(GATEWAYS) if flags.gateways == "all" else flags.gateways.split(",")
     for value, known in ((parts, PARTS), (names, list(GATEWAYS))):
         if unknown := [part for part in value if part not in known]:
             parser.error(f"{', '.join(unknown)} is not known; there are {', '.join(known)}")
     plan = replace(QUICK if flags.quick else FULL, retakes=max(0, min(flags.retakes, MAX_RETAKES)))
+    plan = replace(plan, trace=flags.trace)
     if flags.minutes is not None:
         minutes = max(0.1, min(flags.minutes, MAX_MINUTES))
         plan = replace(plan, minutes=minutes, steady_minutes=minutes)

@@ -17,6 +17,7 @@ from llmgw.agents.bridge import Limits
 from llmgw.agents.sessions import NodeConnected, NodeMessage
 from llmgw.wire.llmgw.v1 import (
     CardWear,
+    FetchProgress,
     Hello,
     LogLines,
     LogRequest,
@@ -77,6 +78,7 @@ class Node:
     sensors: list[Sensors] = field(default_factory=list)
     logs: list[LogLines] = field(default_factory=list)
     wear: list[CardWear] = field(default_factory=list)
+    fetches: list[FetchProgress] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     """Keys of agent.yaml, from the next start on."""
     heard: trio.Event = field(default_factory=trio.Event)
@@ -159,6 +161,8 @@ class Node:
             self.sensors.append(message.sensors)
         if message.card_wear is not None:
             self.wear.append(message.card_wear)
+        if message.fetch_progress is not None:
+            self.fetches.append(message.fetch_progress)
         if message.log_lines is not None:
             self.logs.append(message.log_lines)
 

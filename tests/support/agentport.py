@@ -78,14 +78,14 @@ class Port:
 
     async def event(self, kind: type[E]) -> E:
         """The next event, which must be of `kind`, within 10 s."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             event = await self.server.events.receive()
         assert isinstance(event, kind), event
         return event
 
     async def next_event(self) -> NodeEvent:
         """The next event within 10 s."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             return await self.server.events.receive()
 
 
@@ -176,7 +176,7 @@ class Agent:
 
     async def order(self) -> ServerMessage:
         """The next message of the server within 10 s."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             return await self.orders.receive()
 
     async def until(self, condition: Callable[[Link], bool]) -> None:
@@ -215,5 +215,5 @@ def free_port() -> int:
 
 def tls_socket(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
     """A blocking TLS connection with a 5 s timeout."""
-    raw = socket.create_connection(("127.0.0.1", port), timeout=5)
+    raw = socket.create_connection(("127.0.0.1", port), timeout=60)
     return context.wrap_socket(raw, server_hostname="localhost")

@@ -19,6 +19,12 @@ FULL_CONTEXT = 131_072
 """A context with which nothing fits anywhere."""
 
 
+SUGGESTIONS = (
+    t.Suggestion(engine="vllm", gpu_class="h100-80g", tp=2, nodes=1, message="vllm on 2 cards [/] of h100-80g (tp 2)"),
+    t.Suggestion(engine="llamacpp", message="llamacpp does not fit in memory"),
+)
+
+
 @dataclass
 class ConsolePlane(FakeControl):
     """Keeps what it was asked, and says it in the feed."""
@@ -57,6 +63,7 @@ class ConsolePlane(FakeControl):
             dry_run=True,
             would_place=None if full else "gpu02",
             message="gpu02: 14.2 GB missing" if full else "goes to gpu02",
+            suggestions=SUGGESTIONS,
             need_bytes=9 * 10**9,
             need_detail="weights 8 GB + KV 1 GB",
             verdicts=(

@@ -13,6 +13,7 @@ line of JSON:
 """
 
 import json
+import mmap
 import os
 import signal
 import sys
@@ -24,11 +25,10 @@ import msgspec
 
 from llmgw.core.limits import ScopeRecord
 from llmgw.core.routing import KeyRecord
-from llmgw.router import slots
-from llmgw.router.counters import Counters
+from llmgw.router import rows, slots
+from llmgw.router.counters import HEAD, Counters
 from llmgw.router.limiter import Limiter, Reservation
 from llmgw.router.ports import Refusal
-from llmgw.router.rows import Counts, Moment, Row
 from llmgw.router.scopes import Chain, Demand
 from tests.support.limits import Clock, chain_of
 
@@ -98,16 +98,19 @@ class CountingRouter:
 
     def stop(self) -> int:
         """Stopped once a row is read, then on as if nothing had been."""
-        load = Row.load
-
-        def load_and_stop(row: Row, moment: Moment) -> Counts | None:
-            Row.load = load  # type: ignore[method-assign]
-            counts = row.load(moment)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            return counts
-
-        Row.load = load_and_stop  # type: ignore[method-assign, assignment]
+        vars(rows)["HEAD"] = _StopsOnce()
         return self.admit("1", "0", "0", "0", "0")
+
+
+class _StopsOnce:
+    """Reads a row's words like `rows.HEAD`, in whose place it stands, and stops this process once."""
+
+    def unpack_from(self, memory: mmap.mmap, base: int) -> tuple[int, ...]:
+        """The words, read before the stop."""
+        vars(rows)["HEAD"] = HEAD
+        words = HEAD.unpack_from(memory, base)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return words
 
 
 def main() -> None:

@@ -10,10 +10,15 @@ import trio
 
 from llmgw.api import types as t
 from llmgw.api import watch as w
+from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
+from llmgw.api.series import Of, Scope, Series, SeriesAnswer, check_figure
 from llmgw.control.live_reader import Reader
 from llmgw.control.live_table import Cursor, LiveTable
+from llmgw.core import why
 from llmgw.core.catalog import Model
 from llmgw.core.errors import CannotPlace, Conflict, InvalidInput, NotFound, Unavailable
+from llmgw.core.requests import RequestLine
+from tests.support.fake_bands import FakeBands
 from tests.support.fake_keys import KEY as KEY
 from tests.support.fake_keys import NOW as NOW
 from tests.support.fake_keys import FakeKeys
@@ -25,7 +30,7 @@ def raw(value: object) -> msgspec.Raw:
 
 
 @dataclass
-class FakeControl(FakeKeys):
+class FakeControl(FakeKeys, FakeBands):
     """Keeps what it was asked; names with a meaning of their own are listed in each method."""
 
     catalog: dict[str, t.ModelInfo] = field(default_factory=dict)
@@ -38,6 +43,8 @@ class FakeControl(FakeKeys):
     feed: LiveTable | None = None
     """What readers follow; each a table of its own without it."""
     watched: list[tuple[w.Subscription, str, str, frozenset[str]]] = field(default_factory=list)
+    lines: list[RequestLine] = field(default_factory=list)
+    """The request log."""
     log_lines: list[str] = field(default_factory=lambda: [f"line {i}" for i in range(500)])
     more_lines: tuple[str, ...] = ()
     """Lines that come while somebody follows, before it goes quiet."""
@@ -154,6 +161,11 @@ class FakeControl(FakeKeys):
         self.catalog[info.name] = info
         return t.ModelResult(message=f"{info.name} is {state}", model=info)
 
+    async def set_fallbacks(self, name: str, fallbacks: tuple[str, ...], *, actor: str) -> t.ModelResult:
+        """Record the call."""
+        self.calls.append(("fallbacks", name, fallbacks, actor))
+        return t.ModelResult(message=f"{name} falls back to {', then '.join(fallbacks) or 'no other model'}")
+
     async def scale(self, name: str, minimum: int, maximum: int, *, actor: str) -> t.ModelResult:
         info = await self.model(name)
         self.calls.append(("scale", name, minimum, maximum, actor))
@@ -211,6 +223,19 @@ class FakeControl(FakeKeys):
             expires=NOW + timedelta(minutes=request.minutes),
         )
 
+    async def requests(self, query: RequestQuery) -> RequestPage:
+        """Those of `lines`, the newest first, in one page."""
+        self.calls.append(("requests", query))
+        found = [line for line in self.lines if query.matches(line)]
+        return RequestPage(requests=tuple(sorted(found, key=lambda line: -line.at)[: query.limit]))
+
+    async def request(self, request_id: str) -> RequestTold:
+        """One of `lines`."""
+        for line in self.lines:
+            if line.id == request_id:
+                return RequestTold(request=line, why=why.sentences(line))
+        raise NotFound(f"no request {request_id!r} is in the log of this machine's routers")
+
     @asynccontextmanager
     async def logs(self, target: str, *, tail: int, follow: bool) -> AsyncIterator[AsyncIterator[str]]:
         if target == "nobody":
@@ -251,6 +276,32 @@ class FakeControl(FakeKeys):
         topics = tuple(topic for topic in subscription.topics if topic not in hidden)
         return self._watching(msgspec.structs.replace(subscription, topics=topics), actor, role)
 
+    async def series(
+        self,
+        figures: Sequence[str],
+        of: Sequence[Of],
+        *,
+        start: float | None,
+        end: float | None,
+        step_s: float | None,
+    ) -> SeriesAnswer:
+        """Of nodes and models it knows; the second point was not reported."""
+        for each in of:
+            if each.scope is Scope.NODE:
+                await self.node(each.name)
+        found = [check_figure(name, tuple(each.scope for each in of)) for name in figures]
+        self.calls.append(("series", tuple(figures), tuple(map(str, of)), start, end, step_s))
+        return SeriesAnswer(
+            start=start or NOW.timestamp(),
+            step_s=step_s or 5.0,
+            since=NOW.timestamp(),
+            series=tuple(
+                Series(of=str(each), figure=figure.name, unit=figure.unit, points=(1.0, None, 3.5))
+                for each in of
+                for figure in found
+            ),
+        )
+
     async def history(self, model: str | None) -> w.History:
         name = "*" if model is None else (await self.model(model)).name
         return w.History(
@@ -284,6 +335,28 @@ class FakeControl(FakeKeys):
         self.calls.append(("fetch_weights", request.source, actor))
         self.sets.append(request.source)
         return t.Result(message=f"{request.source}: the mirror looks the source up")
+
+    async def verify_weights(self, request: t.WeightsVerify, *, actor: str) -> t.Result:
+        if request.source not in self.sets:
+            raise NotFound(f"{request.source} is not on the mirror")
+        self.calls.append(("verify_weights", request.source, actor))
+        return t.Result(message=f"{request.source}: checking 1 file, 98 MB; it is served meanwhile")
+
+    async def orphans(self) -> t.WeightsOrphans:
+        found = tuple(
+            t.OrphanInfo(id=source.rpartition("/")[2], source=source, state="ready", bytes=98 * 10**6, files=1)
+            for source in self.sets
+            if not source.endswith("needed.gguf")
+        )
+        return t.WeightsOrphans(orphans=found, total_bytes=sum(orphan.bytes for orphan in found))
+
+    async def remove_orphans(self, request: t.OrphansRemove, *, actor: str) -> t.Result:
+        gone = [orphan.source for orphan in (await self.orphans()).orphans if orphan.id in request.ids]
+        if not gone:
+            raise NotFound("none of these sets is an orphan any more")
+        self.calls.append(("remove_orphans", request.ids, actor))
+        self.sets = [source for source in self.sets if source not in gone]
+        return t.Result(message=f"{len(gone)} orphan removed: 98 MB freed on the mirror")
 
     async def remove_weights(self, source: str, *, actor: str) -> t.Result:
         if source not in self.sets:

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,11 +38,14 @@ class MemoryState:
         self.breaker_failures: dict[str, str] = {}
         self.meters = Meters()
         self.loads: dict[str, ReplicaLoad] = {}
+        self.on_loads: Callable[[], None] = lambda: None
         self.rows: list[UsageRow] = []
         self.limiter: Limiter | None = None
         self.scopes = ScopeBook()
         self.key = KeyRecord(id="k-test", name="test")
         """Whose `KEY` is; its limits hold once there is a `limiter`."""
+        self.others: dict[bytes, KeyRecord] = {}
+        """Further keys that are known."""
         self.wanted: list[str] = []
         self.slow_lookups = 0
         self.asked_by: list[str] = []
@@ -72,11 +75,15 @@ class MemoryState:
 
     def authenticate_cached(self, authorization: bytes) -> KeyRecord | None:
         """The fast way."""
-        return self.key if authorization == KEY else None
+        return self.key if authorization == KEY else self.others.get(authorization)
 
     def scopes_of(self, key: KeyRecord) -> Chain | None:
         """Its limits."""
         return self.scopes.chain(key) if self.limiter is not None else None
+
+    def tenant_of(self, team: str) -> str:
+        """Every team is of one tenant."""
+        return "acme" if team else ""
 
     def admit(self, chain: Chain, demand: Demand) -> Reservation:
         """Charge it."""
@@ -256,6 +263,7 @@ async def running(
     client_tls: Path | None = None,
     client_proxies: Path | None = None,
     private: Sequence[Path] = (),
+    requests: Path | None = None,
 ) -> AsyncIterator[Plane]:
     """The data plane in front of one engine a behaviour."""
     async with trio.open_nursery() as nursery:
@@ -276,6 +284,7 @@ async def running(
                 client_tls=client_tls,
                 client_proxies=client_proxies,
                 private=private,
+                requests=requests,
                 task_status=task_status,
             )
             plane.returned.set()

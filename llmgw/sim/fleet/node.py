@@ -12,6 +12,7 @@ import trio
 import llmgw
 from agent.identity import Identity
 from agent.link import LinkTimes
+from agent.loads import Teller
 from llmgw.core.layout import AgentLayout
 from llmgw.core.processes import boot_id
 from llmgw.sim.fleet.cards import CardModel
@@ -67,6 +68,7 @@ class SimNode:
         self._sampled_at = 0.0
         self._cpu_percent = 1.0
         self._told: object = None
+        self._loads_told = Teller()
         self._next_pid = FIRST_PID + plan.index
 
     @property
@@ -108,6 +110,14 @@ class SimNode:
         if first and self.plan.cards:
             self._send(AgentMessage(card_wear=wear_message(self.plan)))
 
+    def tell_loads(self) -> None:
+        """Tell what its engines say of their work, as an agent does."""
+        if self.link.connected:
+            loads = {shard_id: load for shard_id, shard in self._shards.items() if (load := shard.load()) is not None}
+            message = self._loads_told.message(loads, trio.current_time())
+            if message is not None:
+                self._send(AgentMessage(engine_loads=message))
+
     def _sample(self, elapsed_s: float) -> tuple[CardFigures, ...]:
         streams = {shard_id: shard.streams(elapsed_s) for shard_id, shard in self._shards.items()}
         self._cpu_percent = min(100.0, 1.0 + 400.0 * sum(streams.values()) / self.plan.cpus)
@@ -123,6 +133,7 @@ class SimNode:
 
     def _hello(self) -> Hello:
         self._told = None
+        self._loads_told.forget()
         return Hello(
             agent_version=llmgw.__version__,
             boot_id=boot_id(),

@@ -9,10 +9,12 @@ from collections.abc import Callable
 import trio
 
 from llmgw.core.errors import InvalidInput
+from llmgw.core.figures import EngineLoad, ToldLoad
 from llmgw.core.sources import SimSource, parse_source
 from llmgw.core.units import GB, size
 from llmgw.sim.fleet.cards import CardModel
 from llmgw.sim.fleet.hall import Hall
+from llmgw.sim.metrics import kv_used
 from llmgw.sim.options import KEY_VARIABLE, EngineOptions, engine_argv, parse_options
 from llmgw.sim.service import Engine
 from llmgw.wire.llmgw.v1 import FetchProgress, ShardSpec, ShardState, ShardStatus
@@ -100,6 +102,21 @@ class SimReplica:
             return float(counters.running)
         # An answer that is not streamed makes its tokens all at once, at its end: who is being answered now counts too.
         return min(float(self.spec.slots or 1), max(made / (rate * elapsed_s), float(counters.running)))
+
+    def load(self) -> ToldLoad | None:
+        """What its engine says of its work; none before it is ready."""
+        engine = self.engine
+        if engine is None or engine.loading:
+            return None
+        counters, options = engine.counters, engine.options
+        return ToldLoad(
+            load=EngineLoad(
+                running=counters.running,
+                waiting=engine.waiting,
+                slots=options.slots,
+                kv_used=round(kv_used(counters, options), 2),
+            )
+        )
 
     def drain(self, *, deadline_s: float, reason: str) -> None:
         """Finish what it has; it ends at the deadline, or when it is told to stop."""

@@ -3,7 +3,7 @@
 hall (listener, pacer)
   enrolment → link loop
     node: orders, shards; its link (the silent node's is hushed now and then)
-  sensors: one round over all nodes
+  sensors, and loads: one round each over all nodes
 """
 
 import contextlib
@@ -27,6 +27,10 @@ log = logging.getLogger("llmgw.sim.fleet")
 
 SENSE_EVERY_S = 5.0
 """Each node's sensors are read this often; the nodes' turns are spread over it."""
+LOADS_EVERY_S = 1.0
+"""Each node's engines are asked for their work this often, as by an agent."""
+NODES_AT_A_TIME = 50
+"""Nodes that are asked before others may run."""
 CONNECTS_PER_S = 60.0
 """New streams a second: a fleet that starts is no thundering herd."""
 SERVER_S = 120.0
@@ -85,6 +89,7 @@ class Fleet:
             # Enrolment opens loops of its own, so it stays outside the links' one.
             nursery.start_soon(enroller.run, plans, members)
             nursery.start_soon(self._sense)
+            nursery.start_soon(self._tell_loads)
             async with link_loop(), trio.open_nursery() as links, come:
                 async for plan in come:
                     await links.start(self._live, plan)
@@ -128,6 +133,16 @@ class Fleet:
                 await trio.sleep_until(began + SENSE_EVERY_S * index / len(self.nodes))
                 node.sense()
             await trio.sleep_until(began + SENSE_EVERY_S)
+
+    async def _tell_loads(self) -> None:
+        """Round after round over all nodes."""
+        while True:
+            began = trio.current_time()
+            for index, node in enumerate(list(self.nodes)):
+                node.tell_loads()
+                if index % NODES_AT_A_TIME == 0:
+                    await trio.lowlevel.checkpoint()
+            await trio.sleep_until(began + LOADS_EVERY_S)
 
 
 def _raise_descriptor_limit() -> None:

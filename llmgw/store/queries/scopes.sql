@@ -2,10 +2,10 @@
 with living as materialized (
     select team, count(*) as keys from api_keys where revoked is null and team is not null group by team
 ), scopes as (
-    select 'team' as kind, t.name, t.tenant, t.limits, t.budgets, t.created, coalesce(l.keys, 0)::bigint as keys
+    select 'team' as kind, t.name, t.tenant, t.band, t.limits, t.budgets, t.created, coalesce(l.keys, 0)::bigint as keys
     from teams t left join living l on l.team = t.name
     union all
-    select 'tenant', n.name, null, n.limits, n.budgets, n.created,
+    select 'tenant', n.name, null, null, n.limits, n.budgets, n.created,
         coalesce((select sum(l.keys) from teams t join living l on l.team = t.name where t.tenant = n.name), 0)::bigint
     from tenants n
 )
@@ -51,7 +51,7 @@ values (%(name)s, %(limits)s::jsonb, %(budgets)s::jsonb, %(actor)s)
 on conflict do nothing
 
 -- name: lock_team
-select name, tenant, limits, budgets from teams where name = %(name)s for update
+select name, tenant, band, limits, budgets from teams where name = %(name)s for update
 
 -- name: lock_tenant
 select name, null as tenant, limits, budgets from tenants where name = %(name)s for update
@@ -88,3 +88,9 @@ delete from teams where name = %(name)s
 
 -- name: remove_tenant
 delete from tenants where name = %(name)s
+
+-- name: set_team_band
+update teams set band = %(band)s where name = %(name)s
+
+-- name: keys_of_team
+select id, digest from api_keys where team = %(name)s and revoked is null order by id

@@ -5,19 +5,19 @@ on commit delete rows
 -- name: copy_incoming
 copy usage_incoming (
     id, at, key_id, model, replica, status, failed, stream, input_tokens, cached_tokens, output_tokens,
-    estimated, first_token_ms, duration_ms, attempts, cost_micros, told_team
+    estimated, first_token_ms, duration_ms, attempts, cost_micros, band, waited_ms, asked, told_team
 ) from stdin
 
 -- name: take_incoming
 with fresh as (
     insert into usage (
         id, at, key_id, model, replica, status, failed, stream, input_tokens, cached_tokens, output_tokens,
-        estimated, first_token_ms, duration_ms, attempts, cost_micros, team, tenant
+        estimated, first_token_ms, duration_ms, attempts, cost_micros, band, waited_ms, asked, team, tenant
     )
     select distinct on (i.id)
         i.id, i.at, i.key_id, i.model, i.replica, i.status, i.failed, i.stream, i.input_tokens, i.cached_tokens,
         i.output_tokens, i.estimated, i.first_token_ms, i.duration_ms, i.attempts, i.cost_micros,
-        coalesce(i.told_team, k.team, ''), coalesce(t.tenant, '')
+        i.band, i.waited_ms, i.asked, coalesce(i.told_team, k.team, ''), coalesce(t.tenant, '')
     from usage_incoming i
     left join api_keys k on k.id = i.key_id
     left join teams t on t.name = coalesce(i.told_team, k.team)

@@ -1,0 +1,166 @@
+"""What cards do for those who hold them: at work or at rest, and what a model gets from its own.
+
+Pure, and the one place for it: console, `ctl` and the metrics page show these figures and no others. A figure that no
+card reports is none.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+AT_WORK_PERCENT = 3.0
+"""A held card at or above this works; below it a driver's own upkeep explains the figure."""
+SECONDS_AN_HOUR = 3600.0
+
+
+def work_of(sm_percent: float | None, power_w: float | None, limit_w: float | None) -> float | None:
+    """How much of the chip works: multiprocessors active where that is read, else power against its limit."""
+    return sm_percent if sm_percent is not None else load_of(power_w, limit_w)
+
+
+def load_of(power_w: float | None, limit_w: float | None) -> float | None:
+    """Power against its limit, percent; none unless both are above zero."""
+    if power_w is None or limit_w is None or power_w <= 0 or limit_w <= 0:
+        return None
+    return min(100.0, 100.0 * power_w / limit_w)
+
+
+def activity_of(busy: float | None, work: float | None) -> float | None:
+    """Busy where it is known, else work, which a resting card's power may feign: what tells an idle card."""
+    return busy if busy is not None else work
+
+
+def rests(busy: float | None, work: float | None) -> bool:
+    """Whether the card does nothing; one that reports neither may well work."""
+    activity = activity_of(busy, work)
+    return activity is not None and activity < AT_WORK_PERCENT
+
+
+@dataclass(slots=True)
+class Mean:
+    """Mean of a figure over the cards that report it."""
+
+    total: float = 0.0
+    known: int = 0
+
+    def add(self, value: float | None) -> None:
+        """One more card."""
+        if value is not None:
+            self.total += value
+            self.known += 1
+
+    def take(self, other: "Mean") -> None:
+        """All cards of another."""
+        self.total += other.total
+        self.known += other.known
+
+    @property
+    def value(self) -> float | None:
+        """The mean."""
+        return self.total / self.known if self.known else None
+
+
+class Use:
+    """Cards of one holder, added up."""
+
+    __slots__ = ("busy", "cards", "idle", "idle_w", "load", "power", "resting_since", "sm", "work")
+
+    def __init__(self) -> None:
+        self.cards = 0
+        self.busy, self.work, self.load, self.sm, self.power = Mean(), Mean(), Mean(), Mean(), Mean()
+        self.idle: tuple[int, ...] = ()
+        """Places of those that do nothing."""
+        self.idle_w = 0.0
+        self.resting_since: float | None = None
+        """The moment from which all of those did nothing, as far as it is known."""
+
+    def add(
+        self,
+        place: int,
+        *,
+        busy: float | None = None,
+        work: float | None = None,
+        sm: float | None = None,
+        power_w: float | None = None,
+        limit_w: float | None = None,
+        since: float | None = None,
+        told: bool = True,
+    ) -> None:
+        """One more card. `since` is when it came to rest; one that is not `told` of any more counts as no idle one."""
+        self.cards += 1
+        self.busy.add(busy)
+        self.work.add(work)
+        self.sm.add(sm)
+        self.load.add(load_of(power_w, limit_w))
+        self.power.add(power_w)
+        if told and rests(busy, work):
+            self.idle = (*self.idle, place)
+            self.idle_w += power_w or 0.0
+            if since is not None:
+                self.resting_since = max(since, self.resting_since or since)
+
+    def take(self, other: "Use") -> None:
+        """All cards of another; which of them are idle is told holder by holder."""
+        self.cards += other.cards
+        self.busy.take(other.busy)
+        self.work.take(other.work)
+        self.load.take(other.load)
+        self.sm.take(other.sm)
+        self.power.take(other.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """What one model gets from its cards. Means are percent, over the cards that say; none where none does."""
+
+    model: str
+    cards: int
+    tokens_per_s: float
+    """Output tokens."""
+    busy: float | None
+    work: float | None
+    load: float | None
+    """Power against its limit."""
+    sm: float | None
+    """Multiprocessors active, where they are counted."""
+    draw_w: float | None
+
+    @property
+    def per_card(self) -> float:
+        """Output tokens a second from each card."""
+        return self.tokens_per_s / self.cards if self.cards else 0.0
+
+    @property
+    def tokens_per_wh(self) -> float | None:
+        """Output tokens for a watt-hour; none unless both are above zero."""
+        if not self.draw_w or self.draw_w <= 0 or self.tokens_per_s <= 0:
+            return None
+        return self.tokens_per_s * SECONDS_AN_HOUR / self.draw_w
+
+
+def efficiency(model: str, use: Use, tokens_per_s: float) -> Efficiency:
+    """What a model that holds these cards gets from them."""
+    return Efficiency(
+        model=model,
+        cards=use.cards,
+        tokens_per_s=tokens_per_s,
+        busy=use.busy.value,
+        work=use.work.value,
+        load=use.load.value,
+        sm=use.sm.value,
+        draw_w=use.power.total if use.power.known else None,
+    )
+
+
+def best_first(lines: Iterable[Efficiency]) -> list[Efficiency]:
+    """The best per card first."""
+    return sorted(lines, key=lambda line: (-line.per_card, line.model))
+
+
+def by_model(uses: Iterable[tuple[str, Use]]) -> dict[str, Use]:
+    """Sums over holders, from each one's model and cards."""
+    sums: dict[str, Use] = {}
+    for model, use in uses:
+        if model not in sums:
+            sums[model] = Use()
+        sums[model].take(use)
+    return sums
