@@ -5,7 +5,7 @@ Answers are bounded and decoded into the API's own types; fields a newer server 
 
 import contextlib
 import http.client
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -13,13 +13,17 @@ import msgspec
 
 from llmgw.api import types as t
 from llmgw.api.actions import Action, action
+from llmgw.api.band_client import BandCalls
 from llmgw.api.connections import TcpConnection, UnixConnection
 from llmgw.api.key_client import KeyCalls, Query
 from llmgw.api.paths import PROBLEM_TYPE, fill, with_query
 from llmgw.api.problems import Denied, Refused, Unreachable, error_of
+from llmgw.api.request_client import RequestCalls
+from llmgw.api.series import SeriesAnswer
 from llmgw.api.targets import ServerTarget
 from llmgw.api.watch import MAX_LINE_BYTES as MAX_MESSAGE_BYTES
 from llmgw.api.watch import History, Message, Subscription
+from llmgw.api.weights_client import WeightsCalls
 from llmgw.core.catalog import Model
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -33,7 +37,7 @@ READ_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
-class AdminClient(KeyCalls):
+class AdminClient(KeyCalls, BandCalls, RequestCalls, WeightsCalls):
     """One server's admin API. A connection a request; not shared between threads."""
 
     def __init__(self, target: ServerTarget, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -92,6 +96,11 @@ class AdminClient(KeyCalls):
         """Set how many replicas are kept."""
         return self._call("model.scale", t.ModelResult, {"name": name}, body=t.ScaleRequest(min=minimum, max=maximum))
 
+    def set_fallbacks(self, name: str, fallbacks: Sequence[str]) -> t.ModelResult:
+        """Say which models answer while this one cannot."""
+        body = t.FallbacksChange(fallbacks=tuple(fallbacks))
+        return self._call("model.fallbacks", t.ModelResult, {"name": name}, body=body)
+
     def replicas(self, model: str | None = None) -> list[t.ReplicaInfo]:
         """Every replica, or one model's."""
         return self._call("replica.list", list[t.ReplicaInfo], query={"model": model})
@@ -108,7 +117,7 @@ class AdminClient(KeyCalls):
         """Where a model would be placed."""
         return self._call("model.explain-serve", t.Explanation, body=request)
 
-    # -- settings, audit, weights
+    # -- settings, audit
 
     def join_token(self, request: t.JoinTokenCreate) -> t.JoinToken:
         """Make a join token."""
@@ -131,21 +140,28 @@ class AdminClient(KeyCalls):
         query: Query = {"since": since.isoformat() if since else None, "limit": limit}
         return self._call("audit.list", list[t.AuditEntry], query=query)
 
-    def weights(self) -> list[t.WeightsInfo]:
-        """Sets of weights on the mirror."""
-        return self._call("weights.list", list[t.WeightsInfo])
-
-    def fetch_weights(self, source: str) -> t.Result:
-        """Have a set brought to the mirror."""
-        return self._call("weights.fetch", t.Result, body=t.WeightsFetch(source=source))
-
-    def remove_weights(self, source: str) -> t.Result:
-        """Remove a set that no model needs."""
-        return self._call("weights.remove", t.Result, query={"source": source})
-
     def history(self, model: str | None = None) -> History:
         """Traffic of the last quarter of an hour: a model's, or all."""
         return self._call("cluster.history", History, query={"model": model})
+
+    def series(
+        self,
+        figures: Sequence[str],
+        of: Sequence[str] = ("cluster",),
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        step_s: float | None = None,
+    ) -> SeriesAnswer:
+        """Figures over time; `start` and `end` are Unix seconds, the last hour by default."""
+        query: Query = {"figure": ",".join(figures), "of": ",".join(of)}
+        if start is not None:
+            query = {**query, "from": f"{start:.3f}"}
+        if end is not None:
+            query = {**query, "to": f"{end:.3f}"}
+        if step_s is not None:
+            query = {**query, "step": f"{step_s:g}"}
+        return self._call("cluster.series", SeriesAnswer, query=query)
 
     def watch(self, subscription: Subscription | None = None) -> Generator[Message, None, None]:
         """The live feed as it comes, without end; raises Unreachable when it breaks off or falls silent.

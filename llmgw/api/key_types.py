@@ -30,6 +30,8 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     spent_month_micros: int = 0
     cost_micros: int = 0
     """Spent ever."""
+    band: str | None = None
+    """Band its requests wait in; null is its team's."""
 
 
 class KeyCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +43,8 @@ class KeyCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Made, without limits, when there is none of that name."""
     limits: Limits = Limits()
     budgets: tuple[Budget, ...] = ()
+    band: str | None = None
+    """Band its requests wait in; null is its team's."""
 
 
 class KeyCreated(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,8 @@ class ScopeInfo(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     created: datetime
+    band: str | None = None
+    """Of a team: the band of its keys that name none; null is the default one."""
 
 
 class TeamCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

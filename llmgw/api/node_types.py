@@ -57,6 +57,8 @@ class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool = True
     problem: str = ""
     replica: str | None = None
+    idle_s: float | None = None
+    """Seconds for which it did nothing for the replica that holds it; null while it works, is free or does not tell."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

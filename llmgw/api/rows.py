@@ -74,6 +74,12 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`open` when a router sends it nothing, `half-open` when one lets a single request find out; else empty."""
     progress: ProgressInfo | None = None
     message: str = ""
+    running: int | None = None
+    """Requests its engine says it works on; absent where it does not say, as the next two."""
+    waiting: int | None = None
+    """Requests in its engine's own queue."""
+    kv_used: float | None = None
+    """Share of its engine's KV cache that is taken, 0 to 1."""
 
 
 class CardRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +167,8 @@ class FiguresRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_temperature_c: float | None = None
     cpu_power_w: float | None = None
     inlet_temperature_c: float | None = None
+    resting_since: tuple[float | None, ...] = ()
+    """Unix seconds from which a card did nothing; null while it works or does not tell."""
     engine_cpu_percent: dict[str, float] = {}
     """What engines and their children take, by replica, of one CPU."""
     engine_memory_bytes: dict[str, int] = {}
@@ -180,6 +188,14 @@ class TrafficRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inter_token_p95_ms: float | None = None
     inter_token_p99_ms: float | None = None
     open_requests: int = 0
+    queued: int = 0
+    """Requests that wait in routers to be let in, part of the open ones."""
+    queued_oldest_s: float = 0.0
+    """How long the first of them has waited."""
+    fell_back: dict[str, int] = {}
+    """Requests for it that other models answered in the last 60 s, by who answered."""
+    answered_for: dict[str, int] = {}
+    """Requests for other models that it answered in the last 60 s, by what was asked for."""
 
 
 class WeightsRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,6 +213,18 @@ class WeightsRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Models that need it; none is an orphan."""
     revision: str = ""
     """What the source was pinned to (a commit, a version), once that is known."""
+    phase: str = ""
+    """`checking` while a ready set is read back on demand; it is served meanwhile."""
+    checked_bytes: int = 0
+    verdict: str = ""
+    """What the last check on demand found, as a sentence."""
+    intact: bool | None = None
+    """Whether it found every file as it should be; none before a check is over."""
+    in_place: bool = False
+    """Whether it is served from where an operator put it, so that the mirror holds nothing of it."""
+    fetched: float | None = None
+    used: float | None = None
+    """Unix seconds when it became whole, and when a node last copied from it."""
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,6 +246,8 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent_month_micros: int = 0
     cost_micros: int = 0
     """Spent ever."""
+    band: str | None = None
+    """Band its requests wait in; none is its team's."""
 
 
 class ScopeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -239,6 +269,8 @@ class ScopeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input_tokens: int = 0
     output_tokens: int = 0
     created: float
+    band: str | None = None
+    """Of a team: the band of its keys that name none; none is the default one."""
 
 
 def scope_key(kind: ScopeKind, name: str) -> str:

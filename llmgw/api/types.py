@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from llmgw.api.band_types import BandChange as BandChange
+from llmgw.api.band_types import BandChoice as BandChoice
+from llmgw.api.band_types import BandInfo as BandInfo
 from llmgw.api.key_types import BudgetChange as BudgetChange
 from llmgw.api.key_types import KeyCreate as KeyCreate
 from llmgw.api.key_types import KeyCreated as KeyCreated
@@ -22,9 +25,16 @@ from llmgw.api.key_types import UsageInfo as UsageInfo
 from llmgw.api.node_types import CardInfo as CardInfo
 from llmgw.api.node_types import EngineInfo as EngineInfo
 from llmgw.api.node_types import NodeInfo as NodeInfo
+from llmgw.api.weights_types import OrphanInfo as OrphanInfo
+from llmgw.api.weights_types import OrphansRemove as OrphansRemove
+from llmgw.api.weights_types import WeightsFetch as WeightsFetch
+from llmgw.api.weights_types import WeightsInfo as WeightsInfo
+from llmgw.api.weights_types import WeightsOrphans as WeightsOrphans
+from llmgw.api.weights_types import WeightsVerify as WeightsVerify
 from llmgw.core.catalog import Model, ModelFacts, Profile, Scaling
 from llmgw.core.verdicts import CardVerdict as CardVerdict
 from llmgw.core.verdicts import NodeVerdict as NodeVerdict
+from llmgw.core.verdicts import Suggestion as Suggestion
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +105,14 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What its engine and its children take, of one CPU."""
     resident_bytes: int | None = None
     """Memory of the node they hold, files they map included."""
+    running: int | None = None
+    """Requests its engine says it works on, whoever sent them; absent where it does not say, as the next two."""
+    waiting: int | None = None
+    """Requests in its engine's own queue."""
+    kv_used: float | None = None
+    """Share of its engine's KV cache that is taken, 0 to 1."""
+    load_failures: int | None = None
+    """Times its engine did not say so when it was asked, since it runs; absent where nobody asks."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +174,8 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     scaling: Scaling = Scaling()
     engine: str | None = None
     gpu_class: str | None = None
+    tp: int | None = None
+    """Cards of one node that a replica spans."""
     args: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = ()
 
@@ -187,6 +207,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     need_detail: str = ""
     """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
     verdicts: tuple[NodeVerdict, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    """What this fleet could hold of it, the fewest cards first; empty while its size is not known."""
 
 
 class JoinTokenCreate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,6 +264,13 @@ class ModelAdd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Put it in place of the entry of that name; without it a taken name is refused."""
 
 
+class FallbacksChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ctl model fallbacks`."""
+
+    fallbacks: tuple[str, ...]
+    """Models, by name, that answer while this one cannot, in their order; none ends it."""
+
+
 class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ctl model scale`."""
 
@@ -264,28 +293,3 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     is_self: bool = False
     """Whether the answering control plane leads."""
-
-
-class WeightsInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of weights on the mirror."""
-
-    source: str
-    id: str
-    state: str
-    """`resolving`, `fetching`, `checking`, `ready` or `failed`."""
-    done_bytes: int = 0
-    total_bytes: int = 0
-    """0 is unknown."""
-    files: int = 0
-    message: str = ""
-    """Why it failed."""
-    models: tuple[str, ...] = ()
-    """Models that need it; none is an orphan."""
-    revision: str = ""
-    """What the source was pinned to (a commit, a version), once that is known."""
-
-
-class WeightsFetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`ctl weights fetch`."""
-
-    source: str

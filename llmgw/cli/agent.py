@@ -1,4 +1,7 @@
-"""`llmgw agent -c FILE` runs a node's agent; `llmgw agent join TOKEN URL` makes this machine a node first."""
+"""`llmgw agent -c FILE` runs a node's agent; `llmgw agent join TOKEN URL` makes this machine a node first.
+
+`llmgw agent check` says whether the engines installed here take the flags they are given.
+"""
 
 import argparse
 import sys
@@ -15,10 +18,13 @@ def main(arguments: list[str]) -> int:
     """Run the agent or join; the exit code."""
     if arguments[:1] == ["join"]:
         return _join(arguments[1:])
+    if arguments[:1] == ["check"]:
+        return _check(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="llmgw agent",
         description="Run a node's agent.",
-        epilog="`llmgw agent join --help` tells how a machine becomes a node.",
+        epilog="`llmgw agent join --help` tells how a machine becomes a node, and `llmgw agent check --help` how its "
+        "engines are looked over.",
         allow_abbrev=False,
     )
     parser.add_argument("-c", "--config", metavar="FILE", required=True, type=Path, help="agent.yaml")
@@ -49,3 +55,21 @@ def _join(arguments: list[str]) -> int:
         return None
 
     return guarded("llmgw agent join", run)
+
+
+def _check(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="llmgw agent check",
+        description="Ask every engine that is installed here whether it takes the flags it is given.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("engines", metavar="ENGINE", nargs="*", help="only these; all that are here when none is named")
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="agent.yaml, for engines it names a place of")
+    args = parser.parse_args(arguments)
+
+    def run() -> int | None:
+        config = entry("agent.config", "load_agent_config")(args.config) if args.config else None
+        good: bool = entry("agent.engines.check", "report")(config, args.engines)
+        return 0 if good else 1
+
+    return guarded("llmgw agent check", run)

@@ -20,6 +20,7 @@ BROKEN_PIPE_EXIT = 141
 ALONE: dict[str, tuple[str, ...]] = {
     "keys": ("keys", "list"),
     "teams": ("teams", "list"),
+    "bands": ("bands", "list"),
     "tenants": ("tenants", "list"),
     "config": ("config", "list"),
     "weights": ("weights", "list"),
@@ -28,12 +29,15 @@ ALONE: dict[str, tuple[str, ...]] = {
 GROUPS = {
     "node": "one node: show, cordon, uncordon",
     "model": "the catalog: serve, add, show, stop, start, scale, remove",
-    "keys": "API keys: list, create, limits, budget, move, revoke",
-    "teams": "teams, which hold keys: list, create, limits, budget, move, remove",
+    "keys": "API keys: list, create, limits, budget, move, band, revoke",
+    "teams": "teams, which hold keys: list, create, limits, budget, move, band, remove",
     "tenants": "tenants, which hold teams: list, create, limits, budget, remove",
+    "bands": "in which order requests wait: list, set, remove",
     "config": "cluster settings: list, get, set, reference",
-    "weights": "weights on the mirror: list, fetch, remove",
+    "weights": "weights on the mirror: list, fetch, verify, remove, orphans",
 }
+SHORT = {"--file": "-f", "--follow": "-f"}
+"""Options with a letter, which mean the same in every verb that has them."""
 MAX_DIGITS = 13
 """Of a whole number: no figure that may be set has more."""
 _VERB = "_verb"
@@ -94,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _spellings() -> list[tuple[tuple[str, ...], Action]]:
-    return [(verb, action) for action in ACTIONS for verb in (action.verb, *action.views) if verb]
+    return [(verb, action.spelled(verb)) for action in ACTIONS for verb in (action.verb, *action.views) if verb]
 
 
 def _global_options(missing: str | None) -> _Parser:
@@ -134,7 +138,9 @@ def _add_verb(
 def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     options: dict[str, Any] = {"help": argument.help.replace("%", "%%")}
     if argument.kind is Kind.FLAG:
-        parser.add_argument(argument.name, action="store_true", **options)
+        short = SHORT.get(argument.name)
+        names = [short, argument.name] if short else [argument.name]
+        parser.add_argument(*names, action="store_true", **options)
         return
     options["metavar"] = argument.metavar
     if argument.choices:
@@ -146,7 +152,8 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     elif argument.kind in (Kind.LIST, Kind.REPEAT):
         options["action"] = "append"
     if argument.is_option:
-        names = ["-f", argument.name] if argument.name == "--file" else [argument.name]
+        short = SHORT.get(argument.name)
+        names = [short, argument.name] if short else [argument.name]
         parser.add_argument(*names, required=argument.required, default=argument.default, **options)
     else:
         if argument.kind is Kind.MANY:

@@ -38,9 +38,11 @@ def ctl_reference() -> str:
 def _rows(action: Action) -> Iterable[str]:
     if not action.verb:
         return
-    words = " ".join((*action.verb, *(_argument(a) for a in action.arguments)))
-    asks = "" if action.danger is Danger.NONE else "yes"
-    yield f"| `{words.replace('|', chr(92) + '|')}` | {action.help} | {action.permission.role} | {asks} |"
+    for verb in (action.verb, *action.view_words):
+        spelled = action.spelled(verb)
+        words = " ".join((*verb, *(_argument(a) for a in spelled.arguments)))
+        asks = "" if action.danger is Danger.NONE else "yes"
+        yield f"| `{words.replace('|', chr(92) + '|')}` | {spelled.help} | {action.permission.role} | {asks} |"
 
 
 def _argument(argument: Argument) -> str:

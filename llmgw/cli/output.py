@@ -54,12 +54,7 @@ class Output:
             return
         if apart:
             self._write("")
-        cells = [[safe(cell) for cell in row] for row in [list(headers), *rows]]
-        widths = [max(display_width(row[i]) for row in cells) for i in range(len(headers))]
-        width = self._width()
-        if width is not None:
-            widths = _shrink(widths, width - len(GAP) * (len(widths) - 1))
-        self._write("\n".join(_row(row, widths) for row in cells))
+        self._write("\n".join(table_lines(headers, rows, self._width())))
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
         """`label  value` lines; those without a value are left out."""
@@ -72,11 +67,25 @@ class Output:
         """An empty line between tables."""
         self._write("")
 
+    @property
+    def terminal(self) -> TextIO | None:
+        """The terminal that stdout is; none where it is a file or a pipe."""
+        return self._out if self._out.isatty() else None
+
     def _width(self) -> int | None:
         return shutil.get_terminal_size().columns if self._out.isatty() else None
 
     def _write(self, text: str) -> None:
         print(text, file=self._out, flush=True)
+
+
+def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """A table's lines, its heading first; where there is a `width`, the widest columns are clipped to it."""
+    cells = [[safe(cell) for cell in row] for row in [list(headers), *rows]]
+    widths = [max(display_width(row[i]) for row in cells) for i in range(len(headers))]
+    if width is not None:
+        widths = _shrink(widths, width - len(GAP) * (len(widths) - 1))
+    return [_row(row, widths) for row in cells]
 
 
 def _escaped(document: bytes) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from llmgw.cli import ctl_reference
 from llmgw.core.addresses import FORM
-from llmgw.core.config import LISTEN_VARIABLES, AdminToken, ClientConfig, ClientTls, ServerConfig
+from llmgw.core.config import LISTEN_VARIABLES, AdminToken, ClientConfig, ClientTls, HistoryConfig, ServerConfig
 from llmgw.core.docstrings import field_docs
 
 REFERENCE = Path("docs/reference/config.md")
@@ -36,6 +36,7 @@ def config_reference() -> str:
         ("server.yaml", "Read by `llmgw server -c server.yaml`.", ServerConfig),
         ("server.yaml: client", "", ClientConfig),
         ("server.yaml: client.tls", "", ClientTls),
+        ("server.yaml: history", "", HistoryConfig),
         ("server.yaml: an entry of admin_tokens", "", AdminToken),
         ("agent.yaml", "Read by `llmgw agent -c agent.yaml`.", agent),
     ]

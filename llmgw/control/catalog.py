@@ -57,6 +57,14 @@ class Catalog:
             raise NotFound(f"there is no model {name!r}; models: {have}")
         return entry
 
+    def fallbacks(self) -> dict[str, tuple[str, ...]]:
+        """Each model's own list of those that answer while it cannot."""
+        return {name: entry.spec.fallbacks for name, entry in self._stored.items()}
+
+    def aliases(self) -> dict[str, str]:
+        """The model each alias belongs to."""
+        return {alias: name for name, entry in self._stored.items() for alias in entry.spec.aliases}
+
     def sources(self) -> frozenset[str]:
         """Sources that some model needs."""
         return frozenset(entry.spec.source for entry in self._stored.values() if entry.spec.source)

@@ -18,6 +18,7 @@ import trio
 from llmgw.api.types import RouterInfo
 from llmgw.control.breakers import Breaker, gathered
 from llmgw.control.feed_connection import READ_BYTES, Connection, frame_of, hear_hello
+from llmgw.control.load_board import LoadBoard
 from llmgw.control.router_metrics import Account, RouterMetrics
 from llmgw.control.usage_intake import StoreUsage, store_patiently
 from llmgw.core.errors import LlmgwError
@@ -86,6 +87,9 @@ class FeedServer:
         self._publication = 0
         self._scope_table: bytes | None = None
         self._scope_publication = 0
+        self.loads = LoadBoard()
+        """What engines say of their work, as routers are to know it."""
+        self._load_publication = 0
         self._last_used: dict[str, float] = {}
         self.metrics = metrics or RouterMetrics()
         """What all routers measured."""
@@ -106,6 +110,12 @@ class FeedServer:
         """Every router gets `table`, before any key looked up after this. Raises FrameTooLong."""
         self._scope_table = frame_of(table)
         self._scope_publication += 1
+        for connection in self._connections.values():
+            connection.wake.set()
+
+    def publish_loads(self) -> None:
+        """Every router that knows of loads gets what is new to it of `loads`, or hears that nothing is."""
+        self._load_publication += 1
         for connection in self._connections.values():
             connection.wake.set()
 
@@ -294,6 +304,10 @@ class FeedServer:
         if self._scope_table is not None and connection.scopes != self._scope_publication:
             connection.scopes = self._scope_publication
             frames.insert(0, self._scope_table)
+        if connection.hello.loads and connection.beat != self._load_publication:
+            connection.beat = self._load_publication
+            frames.append(frame_of(self.loads.since(connection.loads)))
+            connection.loads = self.loads.revision
         return b"".join(frames)
 
     def _send_all(self, message: ControlMessage) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from llmgw.api.types import RouterInfo
+from llmgw.control.load_board import NOTHING_YET
 from llmgw.control.router_metrics import Account
 from llmgw.core.frames import FrameDecoder, encode_frame
 from llmgw.core.routing import Activity, ControlMessage, RouterHello, UsageBatch
@@ -24,7 +25,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 @dataclass(slots=True)
 class Connection:
-    """A router that said hello. `publication` and `scopes` are the routing and the scope table it was last sent."""
+    """A router that said hello.
+
+    `publication` and `scopes` are the routing and the scope table it was last sent, `loads` is the newest revision of
+    loads and `beat` the last publication of them.
+    """
 
     sock: trio.socket.SocketType
     scope: trio.CancelScope
@@ -36,6 +41,8 @@ class Connection:
     wake: trio.Event = field(default_factory=trio.Event)
     publication: int = 0
     scopes: int = 0
+    loads: int = NOTHING_YET
+    beat: int = 0
     asked: int = 0
 
     def send(self, message: ControlMessage) -> None:

@@ -56,6 +56,11 @@ def cards(page: Page, status: ClusterStatus) -> None:
     )
     for name, doc, read in _WEAR:
         page.gauges(name, doc, [(labels, _flag(read(card.wear)) if card.wear else None) for labels, card in found])
+    page.gauges(
+        "llmgw_gpu_wear_problems",
+        "What is worn so far that somebody should act.",
+        [(labels, len(card.wear_problems) if card.wear else None) for labels, card in found],
+    )
     models = {replica.id: replica.model for replica in status.replicas}
     page.gauges(
         "llmgw_gpu_assigned",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from llmgw.control.loads import LoadBook
+from llmgw.control.resting import Resting
 from llmgw.control.touched import Touched
 from llmgw.core.cluster import (
     HEARTBEAT_S,
@@ -43,16 +45,20 @@ class Inventory:
         self._replicas: dict[str, Replica] = {}
         self._cards: dict[str, CardFigures] = {}
         self._wear: dict[str, CardWear] = {}
+        self._resting = Resting()
         self._engines: dict[str, dict[str, ReplicaFigures]] = {}
         """What engines take, by node and replica."""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, int] = {}
+        self.loads = LoadBook(clock, self.replica)
+        """What engines say of their own work."""
         self._since = clock()
 
     def new_term(self) -> None:
         """This process begins to lead: what it heard in an earlier term is forgotten, nodes are waited for anew."""
         self._heard = set()
         self._replicas = {}
+        self.loads.clear()
         self._failures = {}
         self._since = self._clock()
         self._touched.everything()
@@ -75,6 +81,7 @@ class Inventory:
             del self._nodes[gone]
             self._told.pop(gone, None)
             self._engines.pop(gone, None)
+            self.loads.forget(gone)
             self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
             self._touched.everything()
         self._changed()
@@ -170,6 +177,7 @@ class Inventory:
         if any(_lasting(self.figures(uuid)) != _lasting(sensed) for uuid, sensed in told.items()):
             self._touched.node(name)
         self._cards.update(told)
+        self._resting.hear(told, self._clock())
         self._told[name] = self._clock()
         self._touched.figures(name)
 
@@ -273,6 +281,10 @@ class Inventory:
         """A card's newest readings."""
         return self._cards.get(card_uuid, CardFigures())
 
+    def resting_since(self, card_uuid: str) -> float | None:
+        """The moment from which a card did nothing; none while it works or does not tell."""
+        return self._resting.since(card_uuid)
+
     def wear(self, card_uuid: str) -> CardWear | None:
         """A card's newest counts; none where it keeps none."""
         return self._wear.get(card_uuid)
@@ -318,6 +330,7 @@ class Inventory:
         for gone in {card.uuid for card in known.cards} - {card.uuid for card in node.cards} if known else ():
             self._cards.pop(gone, None)
             self._wear.pop(gone, None)
+            self._resting.forget(gone)
 
     def _touch_node(self, name: str) -> None:
         """The node itself changed, or whether it is heard."""

@@ -70,6 +70,7 @@ class KeyService:
             team=request.team,
             limits=limits,
             budgets=budgets,
+            band=request.band,
         )
         team_created = await self._leadership.lead(stored_keys.create_key, new, actor=actor)
         if team_created:
@@ -88,7 +89,7 @@ class KeyService:
         """Refuse a key from now on."""
         key = await self._leadership.lead(stored_keys.revoke_key, key_id, actor=actor)
         self._feed.key_changed(key.digest)
-        return Result(message=f"{key.id} revoked: {self._feed.told()} and refuse it now")
+        return Result(message=f"{key.name} ({key.id}) revoked: {self._feed.told()} and refuse it now")
 
     async def set_limits(self, key_id: str, change: LimitsChange, *, actor: str) -> Result:
         """Change the limits given."""

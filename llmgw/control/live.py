@@ -250,9 +250,14 @@ class LiveFeed:
         if "replicas" in read:
             self._dirty["replicas"] |= self._shown.requests_moved(self._in_flight(), self._has_replica)
             self._dirty["replicas"] |= self._shown.breakers_moved(self._breakers(), self._has_replica)
+            self._dirty["replicas"] |= self._shown.loads_moved(self._inventory.loads.loads(), self._has_replica)
+
+    def traffic_now(self) -> Mapping[str, TrafficRow]:
+        """What each model used lately is asked, and all together."""
+        return self._traffic.rows(*self._open_by_model())
 
     def _sweep_traffic(self) -> None:
-        rows = self._traffic.rows(*self._open_by_model())
+        rows = self.traffic_now()
         for name, row in rows.items():
             self.table.put("traffic", name, row)
         for name in self._entries.keys() - rows.keys():
@@ -282,14 +287,26 @@ class LiveFeed:
             self.table.put(
                 "figures",
                 name,
-                figures_row(node, self._inventory.figures, self._moments, self._inventory.engines(name)),
+                figures_row(
+                    node,
+                    self._inventory.figures,
+                    self._moments,
+                    self._inventory.engines(name),
+                    self._inventory.resting_since,
+                ),
             )
 
     def _replica(self, replica_id: str) -> None:
         replica = self._index.get(replica_id)
         if replica is not None:
             counts = self._shown
-            row = replica_row(replica, counts.open_requests(replica_id), self._moments, counts.breaker(replica_id))
+            row = replica_row(
+                replica,
+                counts.open_requests(replica_id),
+                self._moments,
+                counts.breaker(replica_id),
+                counts.load(replica_id),
+            )
             self.table.put("replicas", replica_id, row)
 
     def _model(self, name: str) -> None:

@@ -18,8 +18,9 @@ from llmgw.api.watch import (
     WeightsRow,
     scope_key,
 )
+from llmgw.core.card_use import work_of
 from llmgw.core.cluster import Node, Replica
-from llmgw.core.figures import CardFigures, ReplicaFigures
+from llmgw.core.figures import NOTHING_SAID, CardFigures, EngineLoad, ReplicaFigures
 from llmgw.core.weights import SetStatus
 from llmgw.store.audit import AuditRow as StoredAudit
 from llmgw.store.keys import KeyRow as StoredKey
@@ -66,8 +67,10 @@ def model_row(info: ModelInfo) -> ModelRow:
     )
 
 
-def replica_row(replica: Replica, in_flight: int, moments: Moments, breaker: str = "") -> ReplicaRow:
-    """A replica, its download in figures and its last word as it was said."""
+def replica_row(
+    replica: Replica, in_flight: int, moments: Moments, breaker: str = "", load: EngineLoad = NOTHING_SAID
+) -> ReplicaRow:
+    """A replica, its download in figures and its last word as it was said; `load` is what its engine says."""
     progress = replica.progress
     return ReplicaRow(
         id=replica.id,
@@ -91,6 +94,9 @@ def replica_row(replica: Replica, in_flight: int, moments: Moments, breaker: str
         if progress and progress.phase
         else None,
         message=replica.message,
+        running=load.running,
+        waiting=load.waiting,
+        kv_used=load.kv_used,
     )
 
 
@@ -146,8 +152,9 @@ def figures_row(
     figures: Callable[[str], CardFigures],
     moments: Moments,
     engines: Mapping[str, ReplicaFigures] = MappingProxyType({}),
+    resting: Callable[[str], float | None] = lambda _: None,
 ) -> FiguresRow:
-    """What changes of a node with every sample; `engines` is what they take, by replica."""
+    """What changes of a node with every sample; `engines` take that, by replica; a card rests since `resting`."""
     cards = [figures(card.uuid) for card in node.cards]
     reasons = tuple(card.throttle_reasons for card in cards)
     return FiguresRow(
@@ -170,6 +177,7 @@ def figures_row(
         cpu_temperature_c=_rounded(node.cpu_temperature_c),
         cpu_power_w=_rounded(node.cpu_power_w),
         inlet_temperature_c=_rounded(node.inlet_temperature_c),
+        resting_since=_column(None if (at := resting(c.uuid)) is None else moments.unix(at) for c in node.cards),
         engine_cpu_percent={name: e.cpu_percent for name, e in engines.items() if e.cpu_percent is not None},
         engine_memory_bytes={name: e.memory_bytes for name, e in engines.items() if e.memory_bytes is not None},
     )
@@ -177,11 +185,7 @@ def figures_row(
 
 def work_percent(card: CardFigures) -> float | None:
     """How much of the chip works: multiprocessors active where that is read, else power against its limit."""
-    if card.sm_active_percent is not None:
-        return _rounded(card.sm_active_percent)
-    if not card.power_w or not card.power_limit_w:
-        return None
-    return _rounded(min(100.0, 100.0 * card.power_w / card.power_limit_w))
+    return _rounded(work_of(card.sm_active_percent, card.power_w, card.power_limit_w))
 
 
 def work_from(card: CardFigures | CardInfo) -> str:
@@ -203,6 +207,13 @@ def weights_row(status: SetStatus, models: tuple[str, ...], revision: str) -> We
         message=status.message,
         models=models,
         revision=revision,
+        phase=status.phase,
+        checked_bytes=status.checked_bytes,
+        verdict=status.verdict,
+        intact=status.intact,
+        in_place=status.in_place,
+        fetched=status.fetched,
+        used=status.used,
     )
 
 
@@ -225,6 +236,7 @@ def key_rows(keys: Iterable[StoredKey]) -> dict[str, KeyRow]:
             spent_day_micros=key.spent_day_micros,
             spent_month_micros=key.spent_month_micros,
             cost_micros=key.cost_micros,
+            band=key.band,
         )
         for key in keys
     }
@@ -247,6 +259,7 @@ def scope_rows(scopes: Iterable[StoredScope]) -> dict[str, ScopeRow]:
             input_tokens=scope.input_tokens,
             output_tokens=scope.output_tokens,
             created=scope.created.timestamp(),
+            band=scope.band,
         )
         for scope in scopes
     }

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from llmgw.api.types import ClusterStatus
-from llmgw.control import gpu_metrics
+from llmgw.control import efficiency_metrics, gpu_metrics, load_metrics, queue_metrics
 from llmgw.control.exposition import Labels, Page
 from llmgw.control.router_metrics import Totals
 from llmgw.core.external import model_of_external
-from llmgw.core.meters import DURATION_S, FIRST_TOKEN_S, INTER_TOKEN_S, LOOKUPS, OUTCOMES, ModelMeters
+from llmgw.core.meters import CHOICES, DURATION_S, FIRST_TOKEN_S, INTER_TOKEN_S, LOOKUPS, OUTCOMES, ModelMeters
 
 _STATES = ("pending", "fetching", "checking", "starting", "ready", "draining", "failed")
 
@@ -40,12 +40,22 @@ def render(status: ClusterStatus, totals: Totals, breakers: Collection[str]) -> 
         "Replicas wanted.",
         [({"model": m.name}, m.wanted) for m in status.models],
     )
+    page.gauges(
+        "llmgw_model_replicas_ready",
+        "Replicas that serve, or endpoints outside the cluster.",
+        [({"model": m.name}, m.ready) for m in status.models],
+    )
     _nodes(page, status)
     gpu_metrics.cards(page, status)
     gpu_metrics.engines(page, status)
+    load_metrics.loads(page, status)
+    efficiency_metrics.models(page, status)
+    efficiency_metrics.idle_cards(page, status)
     _traffic(page, totals)
     _attempts(page, totals.models)
+    _choices(page, totals.models)
     _timings(page, totals.models)
+    queue_metrics.queues(page, totals.queues, totals.models)
     _breakers(page, status, breakers)
     _routers(page, totals)
     return page.text()
@@ -110,6 +120,15 @@ def _traffic(page: Page, totals: Totals) -> None:
 
 
 def _attempts(page: Page, models: Mapping[str, ModelMeters]) -> None:
+    page.counters(
+        "llmgw_fallbacks_total",
+        "Requests for a model that another one answered.",
+        [
+            ({"model": name, "answered_by": other}, count)
+            for name, meters in models.items()
+            for other, count in meters.fallbacks.items()
+        ],
+    )
     _by_model(page, "llmgw_retries_total", "Tries of requests after their first.", models, lambda m: m.retries)
     _by_model(
         page,
@@ -124,6 +143,14 @@ def _by_model(
     page: Page, name: str, doc: str, models: Mapping[str, ModelMeters], count: Callable[[ModelMeters], int]
 ) -> None:
     page.counters(name, doc, [({"model": model}, count(meters)) for model, meters in models.items()])
+
+
+def _choices(page: Page, models: Mapping[str, ModelMeters]) -> None:
+    page.counters(
+        "llmgw_replica_choices_total",
+        "Replicas chosen for a try of a request, by what they were chosen.",
+        [({"model": name, "by": by}, m.chosen.get(by, 0)) for name, m in models.items() if m.chosen for by in CHOICES],
+    )
 
 
 def _timings(page: Page, models: Mapping[str, ModelMeters]) -> None:
@@ -169,5 +196,15 @@ def _routers(page: Page, totals: Totals) -> None:
         "llmgw_usage_rows_dropped_total",
         "Usage rows that could be kept nowhere.",
         [({}, totals.usage_dropped if lookups else None)],
+    )
+    page.counters(
+        "llmgw_request_log_dropped_total",
+        "Lines of the request log that the disk did not take.",
+        [({}, totals.log_lines_dropped if lookups else None)],
+    )
+    page.counters(
+        "llmgw_spans_dropped_total",
+        "Traced requests whose spans no collector took.",
+        [({}, totals.spans_dropped if lookups else None)],
     )
     page.gauges("llmgw_usage_rows_waiting", "Usage rows that wait to be stored.", [({}, totals.usage_waiting)])

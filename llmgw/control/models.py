@@ -12,15 +12,18 @@ from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.reconciler import Reconciler
-from llmgw.control.sentences import ending, restarting
-from llmgw.control.serve import changed_fields, check_servable, describe, model_for
+from llmgw.control.sentences import ending, fallbacks_sentence, left_alone, restarting
+from llmgw.control.serve import DEFAULT_SLOTS, changed_fields, check_servable, describe, model_for
 from llmgw.core.catalog import MAX_REPLICAS, Model, Scaling, check_model
-from llmgw.core.cluster import ShardState
+from llmgw.core.cluster import Node, ShardState
 from llmgw.core.engine_rules import check_args, check_env
 from llmgw.core.errors import Conflict, InvalidInput, NotFound
+from llmgw.core.fallbacks import check_chain, check_list, relying_on
 from llmgw.core.placement import place
 from llmgw.core.snapshot import CatalogEntry
+from llmgw.core.suggest import engines_for, suggest
 from llmgw.core.units import plural, size
+from llmgw.core.verdicts import Suggestion
 from llmgw.store import audit as stored_audit
 from llmgw.store import catalog as stored_catalog
 from llmgw.store.catalog import CatalogEntry as StoredModel
@@ -83,6 +86,7 @@ class ModelService:
             raise Conflict(f"there is a model {model.name!r} already: remove it first, or add with --replace")
         if known is not None:
             _refuse_declared(known)
+        self._check_fallbacks(model.name, model.fallbacks)
         await self._put(model, actor, generation=known.generation if known else 0)
         if known is None:
             return self._result(model, f"{describe(model)}; {self._next_step(model)}")
@@ -98,11 +102,12 @@ class ModelService:
         known = self._catalog.find(name)
         _refuse_declared(known)
         live = self._live(known.name)
+        relying = relying_on(known.name, self._catalog.fallbacks())
         await self._leadership.lead(stored_catalog.remove_model, known.name, actor=actor)
         await self._reload()
         others = self._catalog.sources()
         gone = "requests no longer leave the cluster" if known.spec.external else f"{plural(live, 'replica')} stopping"
-        message = f"{known.name} removed: {gone}"
+        message = f"{known.name} removed: {gone}{left_alone(known.name, relying)}"
         return Result(message=message), "" if known.spec.source in others else known.spec.source or None
 
     async def stop(self, name: str, *, actor: str) -> ModelResult:
@@ -136,6 +141,17 @@ class ModelService:
         model = await self._edit(known, actor, scaling=Scaling(min=minimum, max=maximum))
         before = known.spec.scaling.min
         return self._result(model, f"{model.name}: {plural(before, 'replica')} → {minimum}, at most {maximum}")
+
+    async def set_fallbacks(self, name: str, fallbacks: tuple[str, ...], *, actor: str) -> ModelResult:
+        """Say which models answer while this one cannot; none ends it."""
+        known = self._catalog.find(name)
+        check_list(known.name, fallbacks)
+        self._check_fallbacks(known.name, fallbacks)
+        model = await self._edit(known, actor, fallbacks=fallbacks)
+        return self._result(model, fallbacks_sentence(model.name, self._catalog.fallbacks()))
+
+    def _check_fallbacks(self, name: str, fallbacks: tuple[str, ...]) -> None:
+        check_chain(name, fallbacks, self._catalog.fallbacks(), self._catalog.aliases())
 
     async def restart(self, target: str, *, actor: str) -> Result:
         """Replace a model's replicas one by one, or one replica; done once the audit has it."""
@@ -193,6 +209,7 @@ class ModelService:
             need_bytes=decision.need.total_bytes if decision.need else 0,
             need_detail=decision.need.detail if decision.need else "",
             verdicts=decision.verdicts,
+            suggestions=_suggestions(entry, snapshot.nodes),
         )
 
     def _stored(self, name: str) -> StoredModel | None:
@@ -254,6 +271,16 @@ def checked(model: Model) -> None:
     for i, profile in enumerate(model.profiles):
         check_args(profile.engine, profile.args, field=f"profiles[{i}].args")
         check_env(profile.env, field=f"profiles[{i}].env")
+
+
+def _suggestions(entry: CatalogEntry, nodes: Sequence[Node]) -> tuple[Suggestion, ...]:
+    return suggest(
+        entry.facts,
+        nodes,
+        engines=engines_for(entry.model.source),
+        context_length=entry.context_length,
+        slots=max((profile.slots for profile in entry.model.profiles), default=DEFAULT_SLOTS),
+    )
 
 
 def _refuse_declared(known: StoredModel) -> None:

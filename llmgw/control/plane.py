@@ -10,9 +10,13 @@ import msgspec
 
 from llmgw import __version__
 from llmgw.api import types as t
+from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
+from llmgw.api.series import Of, SeriesAnswer
 from llmgw.api.watch import ALL_MODELS, ClusterRow, History, Subscription
 from llmgw.control import breakers, metrics, settings, views
+from llmgw.control.bands import BandService
 from llmgw.control.feed import FeedServer
+from llmgw.control.history.series import SeriesService
 from llmgw.control.inventory import Inventory
 from llmgw.control.keys import KeyService
 from llmgw.control.leadership import Leadership
@@ -21,8 +25,11 @@ from llmgw.control.live_rows import without_counters
 from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
 from llmgw.control.nodes import NodeService
+from llmgw.control.plane_bands import BandPlane
 from llmgw.control.plane_keys import KeyPlane
+from llmgw.control.plane_weights import WeightsPlane
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.requests import RequestReader
 from llmgw.control.scopes import ScopeService
 from llmgw.control.traffic import TrafficMeter
 from llmgw.control.weights_service import WeightsService
@@ -36,7 +43,7 @@ from llmgw.store import settings as stored_settings
 from llmgw.store.store import Store
 
 
-class Plane(KeyPlane):
+class Plane(KeyPlane, BandPlane, WeightsPlane):
     """`web.ports.ControlPlane` over the services of one server."""
 
     def __init__(
@@ -53,16 +60,21 @@ class Plane(KeyPlane):
         nodes: NodeService,
         keys: KeyService,
         scopes: ScopeService,
+        bands: BandService,
         logs: LogService,
+        requests: RequestReader,
         database: Callable[[], str],
         settings_changed: Callable[[dict[str, msgspec.Raw]], None],
         weights: WeightsService,
         traffic: TrafficMeter,
+        series: SeriesService,
         live: Callable[[], LiveFeed],
         client_url: Callable[[], str],
         local_problems: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        super().__init__(keys, scopes)
+        KeyPlane.__init__(self, keys, scopes)
+        BandPlane.__init__(self, bands)
+        WeightsPlane.__init__(self, weights)
         self._cluster_id = cluster_id
         self._store = store
         self._leadership = leadership
@@ -73,10 +85,11 @@ class Plane(KeyPlane):
         self._models = models
         self._nodes = nodes
         self._logs = logs
+        self._requests = requests
         self._database = database
         self._settings_changed = settings_changed
-        self._weights = weights
         self._traffic = traffic
+        self._series = series
         self._live = live
         self._client_url = client_url
         self._local_problems = local_problems
@@ -117,8 +130,12 @@ class Plane(KeyPlane):
     def _replicas(self, snapshot: Snapshot, model: str | None = None) -> tuple[t.ReplicaInfo, ...]:
         found = self._feed.breakers()
         chosen = (r for r in snapshot.replicas if model is None or r.model == model)
+        takes, loads = self._inventory.takes, self._inventory.loads
         return tuple(
-            views.replica_info(r, snapshot, breakers.state_of(found, r.id), self._inventory.takes(r)) for r in chosen
+            views.replica_info(
+                r, snapshot, breakers.state_of(found, r.id), takes(r), loads.of(r.id), loads.failures(r.id)
+            )
+            for r in chosen
         )
 
     def _broken(self) -> tuple[str, ...]:
@@ -173,17 +190,17 @@ class Plane(KeyPlane):
         """A model's traffic lately, or everyone's."""
         return self._traffic.history(self._models.show(model).name if model else ALL_MODELS)
 
-    async def weights(self) -> Sequence[t.WeightsInfo]:
-        """Sets on the mirror."""
-        return self._weights.list()
-
-    async def fetch_weights(self, request: t.WeightsFetch, *, actor: str) -> t.Result:
-        """Have a set brought to the mirror."""
-        return await self._weights.fetch(request, actor=actor)
-
-    async def remove_weights(self, source: str, *, actor: str) -> t.Result:
-        """Remove a set that no model needs."""
-        return await self._weights.remove(source, actor=actor)
+    async def series(
+        self,
+        figures: Sequence[str],
+        of: Sequence[Of],
+        *,
+        start: float | None,
+        end: float | None,
+        step_s: float | None,
+    ) -> SeriesAnswer:
+        """Figures over time."""
+        return await self._series.answer(figures, of, start, end, step_s)
 
     async def metrics(self) -> str:
         """Prometheus text."""
@@ -246,6 +263,10 @@ class Plane(KeyPlane):
         """Keep between `minimum` and `maximum` replicas."""
         return await self._models.scale(name, minimum, maximum, actor=actor)
 
+    async def set_fallbacks(self, name: str, fallbacks: tuple[str, ...], *, actor: str) -> t.ModelResult:
+        """Say which models answer while this one cannot."""
+        return await self._models.set_fallbacks(name, fallbacks, actor=actor)
+
     async def replicas(self, model: str | None = None) -> Sequence[t.ReplicaInfo]:
         """Every replica, or one model's."""
         snapshot = self._reconciler.snapshot()
@@ -263,6 +284,14 @@ class Plane(KeyPlane):
     async def explain_serve(self, request: t.ServeRequest) -> t.Explanation:
         """Where a model would be placed."""
         return self._models.explain_serve(request)
+
+    async def requests(self, query: RequestQuery) -> RequestPage:
+        """Requests that this machine's routers wrote down."""
+        return await self._requests.page(query)
+
+    async def request(self, request_id: str) -> RequestTold:
+        """One of them and why it went as it did."""
+        return await self._requests.told(request_id)
 
     def logs(self, target: str, *, tail: int, follow: bool) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Lines of a log."""

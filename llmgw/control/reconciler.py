@@ -14,10 +14,12 @@ from llmgw.control.catalog import Catalog
 from llmgw.control.inventory import Inventory
 from llmgw.control.routing import RoutingBuilder
 from llmgw.control.wake import Wake
+from llmgw.core.admission import Admission
 from llmgw.core.catalog import ModelFacts, Profile
 from llmgw.core.cluster import Replica, ShardState
 from llmgw.core.reconcile import DRAIN_DEADLINE_S, Plan, Start, Unplaced, reconcile
-from llmgw.core.routing import Routing, Timeouts
+from llmgw.core.requests import Seen
+from llmgw.core.routing import Routing, Scoring, Timeouts
 from llmgw.core.snapshot import CatalogEntry, Snapshot, WeightsState
 
 RESYNC_S = 2.0
@@ -81,6 +83,9 @@ class Reconciler:
         orders: Orders,
         traffic: Traffic,
         timeouts: Callable[[], Timeouts],
+        scoring: Callable[[], Scoring] = Scoring,
+        seen: Callable[[], Seen] = Seen,
+        admission: Callable[[], Admission] = Admission,
         leading: Callable[[], bool],
         wake: Wake,
         owner: str,
@@ -93,6 +98,9 @@ class Reconciler:
         self._orders = orders
         self._traffic = traffic
         self._timeouts = timeouts
+        self._scoring = scoring
+        self._seen = seen
+        self._admission = admission
         self._leading = leading
         self._wake = wake
         self._new_id = new_id
@@ -145,7 +153,15 @@ class Reconciler:
                 self._weights.ensure(source)
             self._apply(plan)
         if self._inventory.worth_routing_by():
-            self._traffic.publish(self._routing.build(self.snapshot(), self._timeouts(), self._catalog.created()))
+            routing = self._routing.build(
+                self.snapshot(),
+                self._timeouts(),
+                self._catalog.created(),
+                scoring=self._scoring(),
+                seen=self._seen(),
+                admission=self._admission(),
+            )
+            self._traffic.publish(routing)
 
     def snapshot(self) -> Snapshot:
         """The cluster as of now."""

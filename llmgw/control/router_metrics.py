@@ -9,7 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from llmgw.control.pace import Pace
-from llmgw.core.meters import MAX_MODELS, NO_MODEL, MeterReport, ModelMeters, added, added_counts, comparable
+from llmgw.core.meters import (
+    MAX_MODELS,
+    NO_MODEL,
+    MeterReport,
+    ModelMeters,
+    Queue,
+    added,
+    added_counts,
+    added_queues,
+    comparable,
+)
 
 KEPT_GONE = 16
 """Routers that left and might come back are kept apart, this many; older ones are only part of the sum."""
@@ -22,8 +32,12 @@ class Totals:
     models: dict[str, ModelMeters] = field(default_factory=dict)
     key_lookups: dict[str, int] = field(default_factory=dict)
     usage_dropped: int = 0
+    log_lines_dropped: int = 0
+    spans_dropped: int = 0
     usage_waiting: int | None = None
     """Rows waiting now, of routers that are connected; none when no router is."""
+    queues: dict[str, Queue] = field(default_factory=dict)
+    """Requests waiting now by model, of routers that are connected."""
 
     def add(self, other: "Totals") -> None:
         """Take in another's counts; what waits there is not counted."""
@@ -32,6 +46,8 @@ class Totals:
             self.models[place] = added(self.models.get(place, _NOTHING), meters)
         self.key_lookups = added_counts(self.key_lookups, other.key_lookups)
         self.usage_dropped += other.usage_dropped
+        self.log_lines_dropped += other.log_lines_dropped
+        self.spans_dropped += other.spans_dropped
 
 
 @dataclass(slots=True)
@@ -40,6 +56,7 @@ class _Router:
     heard: bool = False
     connections: int = 0
     waiting: int = 0
+    queues: dict[str, Queue] = field(default_factory=dict)
 
 
 class Account:
@@ -92,7 +109,9 @@ class RouterMetrics:
             counts.models[name] = meters
         counts.key_lookups = report.key_lookups
         counts.usage_dropped = report.usage_dropped
-        router.waiting, router.heard = report.usage_waiting, True
+        counts.log_lines_dropped = report.log_lines_dropped
+        counts.spans_dropped = report.spans_dropped
+        router.waiting, router.heard, router.queues = report.usage_waiting, True, report.queues
 
     def leave(self, report_id: str) -> None:
         """A connection that reported under this id ended."""
@@ -104,6 +123,14 @@ class RouterMetrics:
         for name in away[: max(0, len(away) - KEPT_GONE)]:
             self._gone.add(self._routers.pop(name).counts)
 
+    def queues(self) -> dict[str, Queue]:
+        """Who waits for which model, as routers that are connected said last."""
+        found: dict[str, Queue] = {}
+        for router in self._routers.values():
+            if router.connections and router.queues:
+                found = added_queues(found, router.queues)
+        return found
+
     def totals(self) -> Totals:
         """The sum as of the last reports."""
         total = Totals()
@@ -112,6 +139,7 @@ class RouterMetrics:
             total.add(router.counts)
             if router.connections:
                 total.usage_waiting = (total.usage_waiting or 0) + router.waiting
+        total.queues = self.queues()
         return total
 
 

@@ -2,11 +2,18 @@
 
 import msgspec
 
+from llmgw.core.admission import Admission
 from llmgw.core.catalog import Model
 from llmgw.core.cluster import NodeLink, Replica, ShardState
 from llmgw.core.external import external_id
-from llmgw.core.routing import RoutedExternal, RoutedModel, RoutedReplica, Routing, Timeouts
+from llmgw.core.fallbacks import chain_of
+from llmgw.core.requests import Seen
+from llmgw.core.routing import RoutedExternal, RoutedModel, RoutedReplica, Routing, Scoring, Timeouts
 from llmgw.core.snapshot import CatalogEntry, Snapshot
+
+_USUAL = Scoring()
+_SEEN = Seen()
+_RULES = Admission()
 
 
 class RoutingBuilder:
@@ -17,13 +24,29 @@ class RoutingBuilder:
         self._counter = 0
         self._last: Routing | None = None
 
-    def build(self, snapshot: Snapshot, timeouts: Timeouts, created: dict[str, int]) -> Routing:
+    def build(
+        self,
+        snapshot: Snapshot,
+        timeouts: Timeouts,
+        created: dict[str, int],
+        *,
+        scoring: Scoring = _USUAL,
+        seen: Seen = _SEEN,
+        admission: Admission = _RULES,
+    ) -> Routing:
         """The routing of this moment; the same object as last time when nothing changed."""
+        declared = {entry.model.name: entry.model.fallbacks for entry in snapshot.entries}
         routing = Routing(
             revision="",
-            models=tuple(_model(entry, created.get(entry.model.name, 0)) for entry in snapshot.entries),
+            models=tuple(
+                _model(entry, created.get(entry.model.name, 0), chain_of(entry.model.name, declared))
+                for entry in snapshot.entries
+            ),
             replicas=(*(_replica(r) for r in _routable(snapshot)), *_outside(snapshot)),
             timeouts=timeouts,
+            scoring=scoring,
+            seen=seen,
+            admission=admission,
         )
         if self._last is not None and msgspec.structs.replace(self._last, revision="") == routing:
             return self._last
@@ -52,6 +75,7 @@ def _replica(replica: Replica) -> RoutedReplica:
         id=replica.id,
         model=replica.model,
         profile=replica.profile,
+        node=replica.node,
         endpoint=replica.endpoint.rstrip("/"),
     )
 
@@ -74,7 +98,7 @@ def _endpoint(model: Model, number: int) -> RoutedReplica:
     )
 
 
-def _model(entry: CatalogEntry, created: int) -> RoutedModel:
+def _model(entry: CatalogEntry, created: int, fallbacks: tuple[str, ...]) -> RoutedModel:
     return RoutedModel(
         name=entry.model.name,
         aliases=entry.model.aliases,
@@ -82,4 +106,5 @@ def _model(entry: CatalogEntry, created: int) -> RoutedModel:
         max_output=entry.max_output,
         created=created,
         prices=entry.model.prices,
+        fallbacks=fallbacks,
     )

@@ -1,6 +1,7 @@
 """The control plane's services put together once, and their process tree."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,16 +13,22 @@ from llmgw import __version__
 from llmgw.agents.bridge import AgentServer
 from llmgw.agents.orders import AgentOrders
 from llmgw.control import identity, settings
+from llmgw.control.bands import BandService
 from llmgw.control.catalog import Catalog
 from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import Database
 from llmgw.control.external import private_files
 from llmgw.control.feed import FeedServer
+from llmgw.control.history.book import MB, Book
+from llmgw.control.history.metrics_store import PrometheusStore, StoreSettings
+from llmgw.control.history.recorder import Recorder
+from llmgw.control.history.series import SeriesService
 from llmgw.control.housekeeping import keep_house
 from llmgw.control.inventory import Inventory
 from llmgw.control.keys import KeyService
 from llmgw.control.leadership import Leadership
 from llmgw.control.live import LiveFeed
+from llmgw.control.load_publisher import LoadPublisher
 from llmgw.control.local_files import LocalFiles
 from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
@@ -29,6 +36,7 @@ from llmgw.control.nodes import NodeService
 from llmgw.control.pki import Authority
 from llmgw.control.plane import Plane
 from llmgw.control.reconciler import Reconciler
+from llmgw.control.requests import RequestReader
 from llmgw.control.router_metrics import RouterMetrics
 from llmgw.control.routers import RouterSupervisor
 from llmgw.control.scopes import ScopeService
@@ -40,12 +48,14 @@ from llmgw.control.watch import StoreWatcher
 from llmgw.control.weights import MirrorWeights
 from llmgw.control.weights_service import WeightsService
 from llmgw.core.addresses import Address, client_url
+from llmgw.core.admission import Admission
 from llmgw.core.cluster import HEARTBEAT_S
 from llmgw.core.config import ServerConfig
 from llmgw.core.errors import Unavailable
 from llmgw.core.identity import Role
 from llmgw.core.layout import ServerLayout
-from llmgw.core.routing import Timeouts, UsageRow
+from llmgw.core.requests import Seen
+from llmgw.core.routing import Scoring, Timeouts, UsageRow
 from llmgw.core.secrets import mirror_token, new_replica_id, ordered_by_us
 from llmgw.mirror.app import serve as serve_mirror
 from llmgw.mirror.service import Mirror
@@ -69,6 +79,10 @@ class Services:
         self._certificate = certificate
         private = private_files(config, layout)
         self._timeouts = Timeouts()
+        self._scoring = Scoring()
+        self._seen = Seen()
+        self._admission = Admission()
+        self._metrics_store = StoreSettings()
         self._advertise = config.advertise or "127.0.0.1"
         secret = identity.cluster_secret(layout)
         authority = Authority.open(layout.secrets, names=[config.advertise] if config.advertise else [])
@@ -81,7 +95,9 @@ class Services:
         self._inventory = Inventory(trio.current_time, self._wake.set, self._touched)
         self._local_files = LocalFiles(certificate, lambda: [e.model for e in self._catalog.entries()], private)
         router_metrics = RouterMetrics()
-        self._traffic = TrafficMeter(known=self._catalog.holds, gaps=router_metrics.pace.gaps)
+        self._traffic = TrafficMeter(
+            known=self._catalog.holds, gaps=router_metrics.pace.gaps, queues=router_metrics.queues
+        )
         self._mirror = Mirror(
             layout.mirror,
             config=MirrorConfig(
@@ -118,6 +134,7 @@ class Services:
             store_usage=self._store_usage,
             metrics=router_metrics,
         )
+        self._loads = LoadPublisher(self._inventory.loads, self.feed, wall=time.time)
         self._reconciler = Reconciler(
             catalog=self._catalog,
             inventory=self._inventory,
@@ -125,6 +142,9 @@ class Services:
             orders=AgentOrders(self._agents, cluster_secret=secret),
             traffic=self.feed,
             timeouts=lambda: self._timeouts,
+            scoring=lambda: self._scoring,
+            seen=lambda: self._seen,
+            admission=lambda: self._admission,
             leading=lambda: self.leadership.leading,
             wake=self._wake,
             owner=self.leadership.owner,
@@ -164,6 +184,22 @@ class Services:
         listen = config.address("listen")
         self.routers = RouterSupervisor(layout, (listen.host, listen.port), config.routers, self.feed)
         weights = WeightsService(mirror=self._mirror, catalog=self._catalog, leadership=self.leadership)
+        models = ModelService(
+            store=store,
+            leadership=self.leadership,
+            catalog=self._catalog,
+            inventory=self._inventory,
+            reconciler=self._reconciler,
+            private=private,
+            costs=self._scopes.costs_today,
+        )
+        book = Book(config.history.memory_mb * MB)
+        self._recorder = Recorder(
+            book,
+            inventory=self._inventory,
+            models=lambda: [entry.model.name for entry in self._catalog.entries()],
+            traffic=lambda: self._live.traffic_now(),
+        )
         self.plane = Plane(
             cluster_id=authority.cluster_id,
             store=store,
@@ -172,23 +208,28 @@ class Services:
             reconciler=self._reconciler,
             feed=self.feed,
             mirror=self._mirror,
-            models=ModelService(
-                store=store,
-                leadership=self.leadership,
-                catalog=self._catalog,
-                inventory=self._inventory,
-                reconciler=self._reconciler,
-                private=private,
-                costs=self._scopes.costs_today,
-            ),
+            models=models,
             nodes=self._nodes,
             keys=self._keys,
             scopes=self._scopes,
+            bands=BandService(
+                store=store,
+                leadership=self.leadership,
+                feed=self.feed,
+                settings_changed=self._settings_changed,
+            ),
             logs=logs,
+            requests=RequestReader(layout.requests),
             database=database.describe,
             settings_changed=self._settings_changed,
             weights=weights,
             traffic=self._traffic,
+            series=SeriesService(
+                book=book,
+                nodes=self._inventory,
+                model=lambda name: models.show(name).name,
+                store=PrometheusStore(lambda: self._metrics_store, private),
+            ),
             live=lambda: self._live,
             client_url=self._client_url,
             local_problems=self._local_files.problems,
@@ -216,6 +257,7 @@ class Services:
             await nursery.start(self._watcher.run)
             await nursery.start(self._scopes.run)
             await nursery.start(self.feed.run)
+            await nursery.start(self._loads.run)
             await nursery.start(self._mirror.run)
             await nursery.start(self._serve_mirror)
             await nursery.start(self._agents.run)
@@ -239,6 +281,7 @@ class Services:
             async with trio.open_nursery() as term:
                 await term.start(self._reconciler.run)
                 await term.start(keep_house, self.leadership)
+                await term.start(self._recorder.run)
                 await self.leadership.hold()
                 term.cancel_scope.cancel()
             for node in self._agents.nodes:
@@ -287,5 +330,9 @@ class Services:
         await self._keys.store_usage(rows)
 
     def _settings_changed(self, stored: Mapping[str, msgspec.Raw]) -> None:
-        self._timeouts = settings.timeouts({key: bytes(value) for key, value in stored.items()})
+        values = {key: bytes(value) for key, value in stored.items()}
+        self._timeouts, self._scoring = settings.timeouts(values), settings.scoring(values)
+        self._metrics_store = settings.metrics_store_of(values)
+        self._seen = settings.seen(values)
+        self._admission = settings.admission(values)
         self._wake.set()

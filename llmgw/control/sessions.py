@@ -127,6 +127,8 @@ class SessionLoop:
             self._inventory.sensed(node, figures)
         elif message.card_wear is not None:
             self._inventory.worn(node, readings.wear_from(message.card_wear))
+        elif message.engine_loads is not None:
+            self._inventory.loads.heard(node, readings.loads_from(message.engine_loads))
         elif message.fetch_progress is not None:
             replicas, progress = translate.progress_from(message.fetch_progress)
             self._inventory.progressed(node, replicas, progress)

@@ -7,7 +7,7 @@ every mean, for routers report with a delay.
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import trio
 
 from llmgw.api.watch import ALL_MODELS, History, TrafficRow
 from llmgw.control.pace import NO_GAPS, Gaps
+from llmgw.core.meters import Queue
 from llmgw.core.routing import UsageRow
 
 LAG_S = 2
@@ -58,6 +59,10 @@ class _Second:
     input_tokens: int = 0
     output_tokens: int = 0
     bins: dict[int, int] = field(default_factory=dict)
+    fell_back: dict[str, int] = field(default_factory=dict)
+    """By who answered, of requests that are not counted here otherwise."""
+    answered_for: dict[str, int] = field(default_factory=dict)
+    """By what was asked for."""
 
 
 class _Series:
@@ -71,8 +76,15 @@ class _Series:
         self.timed = 0
         self.points: deque[Point] = deque(maxlen=POINTS)
 
+    def passed_on(self, second: int, row: UsageRow) -> None:
+        """Another model answered what was asked of this one."""
+        held = self.seconds.setdefault(second, _Second())
+        held.fell_back[row.model] = held.fell_back.get(row.model, 0) + 1
+
     def count(self, second: int, row: UsageRow) -> None:
         held = self.seconds.setdefault(second, _Second())
+        if row.asked:
+            held.answered_for[row.asked] = held.answered_for.get(row.asked, 0) + 1
         held.requests += 1
         held.errors += row.failed
         held.input_tokens += row.input_tokens
@@ -100,6 +112,14 @@ class _Series:
             round(sum(s.output_tokens for s in found) / span, 1),
         )
 
+    def fallbacks(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Of the window's seconds: what fell back, by who answered, and what was answered, by what was asked for."""
+        away, for_others = Counter[str](), Counter[str]()
+        for held in self.seconds.values():
+            away.update(held.fell_back)
+            for_others.update(held.answered_for)
+        return dict(away), dict(for_others)
+
     def quantile(self, share: float) -> float | None:
         """First-token milliseconds that `share` of the window's requests stayed within, to about 5%."""
         if self.timed <= 0:
@@ -116,6 +136,7 @@ class TrafficMeter:
     """Counts usage rows. `wall` is Unix seconds; `known` says whether a name is a model of the catalog.
 
     `gaps` says how tokens came lately, of a model or of ALL_MODELS: routers tell of answers that have not ended.
+    `queues` says who waits in routers now, by model.
     """
 
     def __init__(
@@ -124,10 +145,12 @@ class TrafficMeter:
         known: Callable[[str], bool],
         wall: Callable[[], float] = time.time,
         gaps: Callable[[str], Gaps] = lambda model: NO_GAPS,
+        queues: Callable[[], Mapping[str, Queue]] = dict,
     ) -> None:
         self._known = known
         self._wall = wall
         self._gaps = gaps
+        self._queues = queues
         self._series: dict[str, _Series] = {ALL_MODELS: _Series()}
         self._batches: dict[str, None] = {}
         self._step = self._complete(wall())
@@ -147,6 +170,8 @@ class TrafficMeter:
             self._series[ALL_MODELS].count(second, row)
             if (series := self._of(row.model)) is not None:
                 series.count(second, row)
+            if row.asked and (series := self._of(row.asked)) is not None:
+                series.passed_on(second, row)
 
     def rows(self, open_requests: Mapping[str, int], total_open: int) -> dict[str, TrafficRow]:
         """`traffic` as of now for all models together and for those used lately; `open_requests` is by model."""
@@ -154,10 +179,14 @@ class TrafficMeter:
         self._roll(now, open_requests, total_open)
         begin = now - LAG_S - RATE_S
         rows: dict[str, TrafficRow] = {}
-        for name in self._series.keys() | {n for n, count in open_requests.items() if count and self._known(n)}:
+        queues = self._queues()
+        asked = {n for n, count in open_requests.items() if count} | queues.keys()
+        for name in self._series.keys() | {n for n in asked if self._known(n)}:
             series = self._series.get(name) or _Series()
             requests, errors, given, made = series.mean(begin, RATE_S)
             gaps = self._gaps(name)
+            fell_back, answered_for = ({}, {}) if name == ALL_MODELS else series.fallbacks()
+            lines = queues.values() if name == ALL_MODELS else [queues[name]] if name in queues else ()
             rows[name] = TrafficRow(
                 requests_per_s=requests,
                 errors_per_s=errors,
@@ -169,6 +198,10 @@ class TrafficMeter:
                 inter_token_p95_ms=gaps.p95_ms,
                 inter_token_p99_ms=gaps.p99_ms,
                 open_requests=total_open if name == ALL_MODELS else open_requests.get(name, 0),
+                queued=sum(sum(line.waiting.values()) for line in lines),
+                queued_oldest_s=round(max((line.oldest_s for line in lines), default=0.0), 1),
+                fell_back=fell_back,
+                answered_for=answered_for,
             )
         return rows
 

@@ -14,7 +14,7 @@ from llmgw.control import external
 from llmgw.control.inventory import Inventory
 from llmgw.core import throttle
 from llmgw.core.cluster import Card, Node, NodeLink, Replica, ShardState
-from llmgw.core.figures import ReplicaFigures
+from llmgw.core.figures import NOTHING_SAID, EngineLoad, ReplicaFigures
 from llmgw.core.placement import held_by_node
 from llmgw.core.reconcile import Unplaced
 from llmgw.core.snapshot import CatalogEntry, Snapshot
@@ -50,7 +50,7 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
         memory_reserved_bytes=sum(r.memory_bytes for r in held if not r.cards),
         disk_total_bytes=node.disk_total_bytes,
         disk_free_bytes=node.disk_free_bytes,
-        cards=tuple(_card_info(card, held, inventory) for card in node.cards),
+        cards=tuple(_card_info(card, held, now, inventory) for card in node.cards),
         engines=tuple(
             EngineInfo(engine=b.engine, version=b.version, usable=b.usable, why_not=b.why_not) for b in node.engines
         ),
@@ -65,8 +65,9 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
     )
 
 
-def _card_info(card: Card, held: Iterable[Replica], inventory: Inventory) -> CardInfo:
+def _card_info(card: Card, held: Iterable[Replica], now: float, inventory: Inventory) -> CardInfo:
     figures, wear = inventory.figures(card.uuid), inventory.wear(card.uuid)
+    holder, resting = next((r for r in held if card.uuid in r.cards), None), inventory.resting_since(card.uuid)
     return CardInfo(
         uuid=card.uuid,
         index=card.index,
@@ -104,14 +105,23 @@ def _card_info(card: Card, held: Iterable[Replica], inventory: Inventory) -> Car
         nvlink_peers=card.nvlink_peers,
         healthy=card.healthy,
         problem=card.problem,
-        replica=next((r.id for r in held if card.uuid in r.cards), None),
+        replica=holder.id if holder is not None else None,
+        idle_s=None if holder is None or resting is None else round(max(0.0, now - max(resting, holder.since)), 1),
     )
 
 
 def replica_info(
-    replica: Replica, snapshot: Snapshot, breaker: str = "", takes: ReplicaFigures = NOTHING_TAKEN
+    replica: Replica,
+    snapshot: Snapshot,
+    breaker: str = "",
+    takes: ReplicaFigures = NOTHING_TAKEN,
+    load: EngineLoad = NOTHING_SAID,
+    load_failures: int | None = None,
 ) -> ReplicaInfo:
-    """A replica as of now; `breaker` is what the routers make of it, `takes` what its engine takes of the node."""
+    """A replica as of now.
+
+    `breaker` is what the routers make of it, `takes` what its engine takes of the node, `load` what that says itself.
+    """
     progress = replica.progress
     return ReplicaInfo(
         id=replica.id,
@@ -137,6 +147,10 @@ def replica_info(
         message=progress_sentence(replica) or replica.message,
         cpu_percent=takes.cpu_percent,
         resident_bytes=takes.memory_bytes,
+        running=load.running,
+        waiting=load.waiting,
+        kv_used=load.kv_used,
+        load_failures=load_failures,
     )
 
 

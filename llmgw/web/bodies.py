@@ -13,6 +13,7 @@ from llmgw.api.paths import MAX_BODY_BYTES, PROBLEM_TYPE
 from llmgw.api.problems import problem_of
 from llmgw.api.types import Problem
 from llmgw.core.errors import InvalidInput, LlmgwError
+from llmgw.core.strict import refuse_unknown
 
 MAX_BATCH_BYTES = 64 * 1024
 """Lines that wait are sent together up to this much."""
@@ -45,7 +46,9 @@ async def read_body(request: Request, type_: type[S]) -> S:
     if not data:
         raise InvalidInput(f"a body is needed: JSON of {type_.__name__}")
     try:
-        return msgspec.json.decode(data, type=type_)
+        body = msgspec.json.decode(data, type=type_)
+        refuse_unknown(msgspec.json.decode(data), type_)
+        return body
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `")
         raise InvalidInput(text, field=path.rstrip("`").removeprefix("$").lstrip(".") or None) from error

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
+from llmgw.api.series import Of, SeriesAnswer
 from llmgw.api.types import (
     AuditEntry,
     ClusterStatus,
@@ -26,12 +28,12 @@ from llmgw.api.types import (
     Result,
     ServeRequest,
     Setting,
-    WeightsFetch,
-    WeightsInfo,
 )
 from llmgw.api.watch import History, Subscription
 from llmgw.core.catalog import Model
+from llmgw.web.band_ports import BandControl
 from llmgw.web.key_ports import KeyControl
+from llmgw.web.weights_ports import WeightsControl
 
 
 class PublicControl(Protocol):
@@ -42,7 +44,7 @@ class PublicControl(Protocol):
         ...
 
 
-class ControlPlane(PublicControl, KeyControl, Protocol):
+class ControlPlane(PublicControl, KeyControl, BandControl, WeightsControl, Protocol):
     """The control plane as the admin app sees it."""
 
     async def status(self) -> ClusterStatus:
@@ -97,6 +99,10 @@ class ControlPlane(PublicControl, KeyControl, Protocol):
         """Keep between `minimum` and `maximum` replicas."""
         ...
 
+    async def set_fallbacks(self, name: str, fallbacks: tuple[str, ...], *, actor: str) -> ModelResult:
+        """Say which models answer while this one cannot; none ends it."""
+        ...
+
     async def replicas(self, model: str | None = None) -> Sequence[ReplicaInfo]:
         """Every replica, or one model's (by name or alias)."""
         ...
@@ -115,6 +121,14 @@ class ControlPlane(PublicControl, KeyControl, Protocol):
 
     async def join_token(self, request: JoinTokenCreate, *, actor: str) -> JoinToken:
         """Make a token with which one node may enrol, once."""
+        ...
+
+    async def requests(self, query: RequestQuery) -> RequestPage:
+        """Requests that this machine's routers wrote down, the newest first; raises InvalidInput for a bad cursor."""
+        ...
+
+    async def request(self, request_id: str) -> RequestTold:
+        """One of them and why it went as it did; raises NotFound."""
         ...
 
     def logs(self, target: str, *, tail: int, follow: bool) -> AbstractAsyncContextManager[AsyncIterator[str]]:
@@ -136,16 +150,16 @@ class ControlPlane(PublicControl, KeyControl, Protocol):
         """Traffic of the last quarter of an hour: a model's (by name or alias), or all; raises NotFound."""
         ...
 
-    async def weights(self) -> Sequence[WeightsInfo]:
-        """Sets of weights on the mirror, by source."""
-        ...
-
-    async def fetch_weights(self, request: WeightsFetch, *, actor: str) -> Result:
-        """Have a set brought to the mirror, or tried again; raises InvalidInput for what is no source."""
-        ...
-
-    async def remove_weights(self, source: str, *, actor: str) -> Result:
-        """Remove a set from the mirror; raises NotFound, or Conflict while a model needs it."""
+    async def series(
+        self,
+        figures: Sequence[str],
+        of: Sequence[Of],
+        *,
+        start: float | None,
+        end: float | None,
+        step_s: float | None,
+    ) -> SeriesAnswer:
+        """Figures over time, Unix seconds; raises InvalidInput or NotFound naming what there is."""
         ...
 
     async def settings(self) -> Sequence[Setting]:

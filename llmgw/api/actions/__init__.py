@@ -4,11 +4,14 @@ An action that is not here does not exist: the admin app serves no route without
 Pure data, no behaviour; importing it costs a few milliseconds.
 """
 
+from llmgw.api.actions.bands import BANDS
 from llmgw.api.actions.cluster import AUDIT, LOGS, STATUS, WATCH
 from llmgw.api.actions.keys import KEYS, USAGE
 from llmgw.api.actions.models import MODELS
 from llmgw.api.actions.nodes import JOIN, NODES
+from llmgw.api.actions.requests import REQUESTS
 from llmgw.api.actions.scopes import SCOPES
+from llmgw.api.actions.series import SERIES
 from llmgw.api.actions.settings import SETTINGS
 from llmgw.api.actions.weights import WEIGHTS
 from llmgw.api.actions.words import Action as Action
@@ -24,13 +27,16 @@ ACTIONS: tuple[Action, ...] = (
     *MODELS,
     *KEYS,
     *SCOPES,
+    *BANDS,
     *USAGE,
     *JOIN,
     *LOGS,
+    *REQUESTS,
     *SETTINGS,
     *AUDIT,
     *WEIGHTS,
     *WATCH,
+    *SERIES,
 )
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}

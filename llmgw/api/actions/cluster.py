@@ -2,7 +2,8 @@
 
 from llmgw.api import types as t
 from llmgw.api import watch as w
-from llmgw.api.actions.words import OP, Action, Argument, Kind, Target, V, option
+from llmgw.api.actions import requests
+from llmgw.api.actions.words import OP, Action, Argument, Kind, Target, V, View, option
 from llmgw.api.paths import PREFIX
 
 _TAIL = option("--tail", "how many of the last lines (200)", Kind.INTEGER, metavar="N")
@@ -15,6 +16,16 @@ _NODES = option("--nodes", "figures of these nodes only", Kind.LIST, metavar="A,
 _INTERVAL = option("--interval-ms", "least time between two messages with rows (100)", Kind.INTEGER, metavar="MS")
 _EPOCH = option("--epoch", "epoch of the snapshot that is continued", metavar="EPOCH")
 _SINCE_REV = option("--since", "revision of the last message of that epoch", Kind.INTEGER, metavar="REV")
+_TOP = ("top",)
+_BY = Argument(
+    name="--by",
+    help="what there is most of comes first: work, power or memory (work)",
+    required=False,
+    default="work",
+    choices=("work", "power", "memory"),
+    metavar="FIGURE",
+)
+_ONCE = option("--once", "print it and end, as where stdout is no terminal", Kind.FLAG)
 _MODEL_QUERY = option("--model", "only this model's", metavar="NAME")
 
 STATUS: tuple[Action, ...] = (
@@ -35,7 +46,7 @@ LOGS: tuple[Action, ...] = (
         id="cluster.logs",
         key="l",
         label="Logs",
-        help="lines of a replica's engine, a node's agent or the server",
+        help="lines of a replica's engine, a node's agent or the server, or the requests that were served",
         target=Target.REPLICA,
         permission=OP,
         method="GET",
@@ -43,9 +54,22 @@ LOGS: tuple[Action, ...] = (
         query=(_TAIL, _FOLLOW),
         verb=("logs",),
         arguments=(
-            Argument(name="target", help="replica, node or `server`", metavar="REPLICA|NODE|server"),
+            Argument(
+                name="target",
+                help="replica, node or `server`; none with --requests",
+                required=False,
+                metavar="REPLICA|NODE|server",
+            ),
             _TAIL,
             _FOLLOW,
+            option("--requests", "requests that ended on this server's machine, a line each", Kind.FLAG),
+            requests.MODEL,
+            requests.KEY,
+            requests.TEAM,
+            requests.FAILED,
+            requests.STATUS,
+            requests.WAITED,
+            requests.SINCE,
         ),
     ),
 )
@@ -77,6 +101,10 @@ WATCH: tuple[Action, ...] = (
         response=w.Message,
         stream=True,
         verb=("watch",),
+        views=(_TOP,),
+        view_words={
+            _TOP: View(help="models, nodes and cards by what they do, drawn anew every 2 s", arguments=(_BY, _ONCE))
+        },
         arguments=(_TOPICS, _NODES, _INTERVAL),
     ),
     Action(

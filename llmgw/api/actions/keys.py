@@ -58,6 +58,7 @@ KEYS: tuple[Action, ...] = (
             option("--models", "only these models", Kind.LIST, metavar="A,B"),
             *LIMITS,
             BUDGET_OPTION,
+            option("--band", "band its requests wait in; its team's when not given", metavar="BAND"),
         ),
     ),
     Action(

@@ -14,6 +14,7 @@ _PLAN = (
     option("--max", "replicas never exceeded", Kind.INTEGER, metavar="N"),
     option("--engine", "engine that runs it", metavar="ENGINE"),
     option("--gpu-class", "card it needs, such as h100-80g; none runs on the CPU", metavar="CLASS"),
+    option("--tp", "cards of one node that a replica spans", Kind.INTEGER, metavar="N"),
     option("--arg", "further engine flag, as --arg=--flag; repeat for several", Kind.REPEAT, metavar="FLAG"),
 )
 _FILE = Argument(name="--file", help="model file in YAML; - reads stdin", metavar="FILE", required=True)
@@ -124,6 +125,23 @@ MODELS: tuple[Action, ...] = (
             _NAME,
             Argument(name="min", help="replicas kept at all times", kind=Kind.INTEGER, metavar="MIN"),
             Argument(name="max", help="replicas never exceeded", kind=Kind.INTEGER, metavar="MAX"),
+        ),
+    ),
+    Action(
+        id="model.fallbacks",
+        key="b",
+        label="Fallbacks…",
+        help="which models answer while this one cannot, in their order; none ends it",
+        target=Target.MODEL,
+        permission=OP,
+        method="POST",
+        path=f"{PREFIX}/models/{{name}}/fallbacks",
+        request=t.FallbacksChange,
+        response=t.ModelResult,
+        verb=("model", "fallbacks"),
+        arguments=(
+            _NAME,
+            Argument(name="fallbacks", help="models, by name; the word none ends it", kind=Kind.MANY, metavar="MODEL"),
         ),
     ),
     Action(

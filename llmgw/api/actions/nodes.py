@@ -17,6 +17,9 @@ NODES: tuple[Action, ...] = (
         path=f"{PREFIX}/nodes",
         response=list[t.NodeInfo],
         verb=("nodes",),
+        arguments=(
+            option("--gpus", "a line a card: work, busy, memory, heat, power, who holds it, problems", Kind.FLAG),
+        ),
     ),
     Action(
         id="node.show",

@@ -12,11 +12,13 @@ class Target(StrEnum):
     MODEL = "model"
     REPLICA = "replica"
     NODE = "node"
+    CARD = "card"
     KEY = "key"
     SETTING = "setting"
     WEIGHTS = "weights"
     TEAM = "team"
     TENANT = "tenant"
+    REQUEST = "request"
 
 
 class Danger(StrEnum):
@@ -82,6 +84,13 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
         return self.name.lstrip("-").replace("-", "_")
 
 
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What a further verb of an action says of itself."""
+
+    help: str
+    arguments: tuple[Argument, ...] = ()
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that can be asked or done."""
 
@@ -108,11 +117,18 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...] = ()
     views: tuple[tuple[str, ...], ...] = ()
     """Further verbs that show the same answer in another form."""
+    view_words: dict[tuple[str, ...], View] = {}
+    """Of those of them that say and take something else than the action's own verb."""
     covers: tuple[str, ...] = ()
     """Actions the same verb does depending on its arguments."""
     key: str = ""
     """Key of the console, none for the palette alone. Unique among actions of one target."""
     help: str
+
+    def spelled(self, verb: tuple[str, ...]) -> "Action":
+        """The action as `verb`, its own or one of its views, says and takes it."""
+        view = self.view_words.get(verb)
+        return self if view is None else msgspec.structs.replace(self, help=view.help, arguments=view.arguments)
 
 
 def option(name: str, help_: str, kind: Kind = Kind.TEXT, **more: str) -> Argument:

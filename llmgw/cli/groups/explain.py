@@ -27,6 +27,7 @@ def explain_table(out: Output, answer: Explanation) -> None:
         for card in node.cards:
             name = f"  card {card.index} {card.name}"
             rows.append([name, "", _fits(card.fits), card.rule or "-", _missing(card.missing_bytes), card.message])
+    out.facts([("could hold" if s.nodes else "could not", s.message) for s in answer.suggestions])
     out.table(
         ["NODE", "PROFILE", "FITS", "RULE", "MISSING", "MESSAGE"], rows, empty="there is no node to look at", apart=True
     )

@@ -17,7 +17,7 @@ from llmgw.cli.limit_arguments import (
 )
 from llmgw.core.money import NONE, budgets_text, money
 
-_HEADERS = ["ID", "NAME", "TEAM", "MODELS", "STATE", "RPM", "TPM", "PARALLEL", "BUDGET", "SPENT", "LAST USED"]
+_HEADERS = ["ID", "NAME", "TEAM", "MODELS", "STATE", "RPM", "TPM", "PARALLEL", "BUDGET", "SPENT", "BAND", "LAST USED"]
 _HEADERS += ["REQUESTS", "INPUT", "OUTPUT"]
 
 
@@ -39,6 +39,7 @@ def _row(key: KeyInfo) -> list[str]:
         "in force" if key.revoked is None else f"revoked {when(key.revoked)}",
         *limit_cells(key.limits, key.budgets),
         money(key.spent_month_micros),
+        key.band or "-",
         when(key.last_used),
         str(key.requests),
         str(key.input_tokens),
@@ -59,6 +60,7 @@ def create(ctx: Context) -> None:
         team=args.team,
         limits=limits_given(args),
         budgets=budgets_given(args.budget),
+        band=args.band,
     )
     created = ctx.client.create_key(request)
     if created.team_created:

@@ -17,13 +17,14 @@ from llmgw.cli.groups.explain import explain_table
 from llmgw.cli.output import Output
 from llmgw.core.catalog import Model, Scaling, check_model
 from llmgw.core.errors import InvalidInput
-from llmgw.core.money import money
+from llmgw.core.fallbacks import relying_on
+from llmgw.core.money import NONE, money
 from llmgw.core.prices import Prices
 
 POLL_S = 0.5
 """How often --wait looks again: a person notices nothing shorter."""
 MAX_MODEL_FILE_BYTES = 1024 * 1024
-PLAN_OPTIONS = ("context", "max_output", "slots", "min", "max", "engine", "gpu_class", "arg")
+PLAN_OPTIONS = ("context", "max_output", "slots", "min", "max", "engine", "gpu_class", "tp", "arg")
 """Options that say how a new model would be served."""
 
 
@@ -63,6 +64,7 @@ def show(ctx: Context) -> None:
             ("context", f"{model.context_length} tokens" if model.context_length else ""),
             ("max output", f"{model.max_output} tokens" if model.max_output else ""),
             ("replicas", "" if model.spec.external else f"{scaling.min} to {scaling.max}"),
+            ("falls back to", ", then ".join(model.spec.fallbacks)),
             ("prices", _prices(model.spec.prices)),
             ("cost today", money(model.cost_today_micros) if model.spec.prices else ""),
             ("weights", size(facts.weights_bytes) if facts and facts.weights_bytes else ""),
@@ -106,6 +108,7 @@ def _request(args: argparse.Namespace, *, name: str | None, aliases: tuple[str, 
         scaling=Scaling(min=minimum, max=max(1, minimum) if args.max is None else args.max),
         engine=args.engine,
         gpu_class=args.gpu_class,
+        tp=args.tp,
         args=tuple(args.arg or ()),
     )
 
@@ -177,6 +180,13 @@ def _in_figures(client: AdminClient, name: str, what: str) -> str:
     return f"{what} {model.name}: ends {len(replicas)} replicas; {in_flight} requests are in flight."
 
 
+def _relying(client: AdminClient, name: str) -> str:
+    catalog = client.models()
+    own = next((model.name for model in catalog if name in model.spec.names), name)
+    names = relying_on(own, {model.name: model.spec.fallbacks for model in catalog})
+    return f" It is a fallback of {', '.join(names)}." if names else ""
+
+
 def stop(ctx: Context) -> None:
     """End a model's replicas, keep its entry."""
     name = ctx.args.name
@@ -198,11 +208,20 @@ def scale(ctx: Context) -> None:
     ctx.done(result, result.message)
 
 
+def fallbacks(ctx: Context) -> None:
+    """Say which models answer while this one cannot."""
+    names = [name for name in ctx.args.fallbacks if name != NONE]
+    if len(names) != len(ctx.args.fallbacks) and len(ctx.args.fallbacks) > 1:
+        raise Usage(f"{NONE} stands alone: it ends every fallback")
+    result = ctx.client.set_fallbacks(ctx.args.name, names)
+    ctx.done(result, result.message)
+
+
 def remove(ctx: Context) -> None:
     """Take a model out of the catalog."""
     name, purge = ctx.args.name, ctx.args.purge
     what = "Removes, with its weights," if purge else "Removes"
-    ctx.confirm(lambda client: _in_figures(client, name, what))
+    ctx.confirm(lambda client: _in_figures(client, name, what) + _relying(client, name))
     result = ctx.client.remove(name, purge=purge)
     ctx.done(result, result.message)
 
@@ -231,6 +250,7 @@ HANDLERS: dict[tuple[str, ...], Handler] = {
     ("model", "stop"): stop,
     ("model", "start"): start,
     ("model", "scale"): scale,
+    ("model", "fallbacks"): fallbacks,
     ("model", "remove"): remove,
     ("explain",): explain,
 }

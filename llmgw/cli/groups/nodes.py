@@ -3,18 +3,30 @@
 from collections.abc import Sequence
 
 from llmgw.api.types import CardInfo, NodeInfo
+from llmgw.cli.card_lines import HEADERS, cells, lines_of_node
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.format import duration, share, size
 from llmgw.cli.output import Output
 
 
 def nodes(ctx: Context) -> None:
-    """Every node, a line each."""
+    """Every node, a line each, or with --gpus every card."""
     answer = ctx.client.nodes()
-    if ctx.out.json:
+    if ctx.args.gpus:
+        _gpus(ctx, answer)
+    elif ctx.out.json:
         ctx.out.document(answer)
     else:
         node_table(ctx.out, answer)
+
+
+def _gpus(ctx: Context, answer: Sequence[NodeInfo]) -> None:
+    models = {replica.id: replica.model for replica in ctx.client.replicas()}
+    lines = [line for node in answer for line in lines_of_node(node, models)]
+    if ctx.out.json:
+        ctx.out.document(lines)
+    else:
+        ctx.out.table(HEADERS, [cells(line) for line in lines], empty="no node has a GPU")
 
 
 def node_table(out: Output, answer: Sequence[NodeInfo], *, apart: bool = False) -> None:

@@ -30,13 +30,26 @@ def replica_table(out: Output, answer: Sequence[ReplicaInfo], *, apart: bool = F
             duration(r.since_s),
             str(r.pid or "-"),
             str(r.in_flight),
+            queue_words(r),
             str(r.restarts),
             _progress(r.progress) or r.message,
         ]
         for r in answer
     ]
-    headers = ["REPLICA", "MODEL", "NODE", "ENGINE", "STATE", "FOR", "PID", "OPEN", "RESTARTS", "MESSAGE"]
+    headers = ["REPLICA", "MODEL", "NODE", "ENGINE", "STATE", "FOR", "PID", "OPEN", "QUEUE", "RESTARTS", "MESSAGE"]
     out.table(headers, rows, empty="no replica runs", apart=apart)
+
+
+def queue_words(replica: ReplicaInfo) -> str:
+    """What its engine says of its work: `4 running, 2 waiting, KV 61%`; `-` when it says nothing."""
+    said = []
+    if replica.running is not None:
+        said.append(f"{replica.running} running")
+    if replica.waiting is not None:
+        said.append(f"{replica.waiting} waiting")
+    if replica.kv_used is not None:
+        said.append(f"KV {100 * replica.kv_used:.0f}%")
+    return ", ".join(said) or "-"
 
 
 def _progress(progress: ProgressInfo | None) -> str:

@@ -3,7 +3,23 @@
 from quart_trio import QuartTrio
 
 from llmgw.web.access import Access
-from llmgw.web.admin import audit, cluster, keys, logs, models, nodes, replicas, scopes, settings, usage, watch, weights
+from llmgw.web.admin import (
+    audit,
+    bands,
+    cluster,
+    keys,
+    logs,
+    models,
+    nodes,
+    replicas,
+    requests,
+    scopes,
+    series,
+    settings,
+    usage,
+    watch,
+    weights,
+)
 from llmgw.web.admin.routes import Routes
 from llmgw.web.app import new_app
 from llmgw.web.ports import ControlPlane
@@ -16,7 +32,11 @@ def admin_app(control: ControlPlane, access: Access) -> QuartTrio:
     """The app for `admin.sock` and loopback TCP; serve it with `llmgw.web.serve.serve`."""
     app = new_app("llmgw.admin")
     routes = Routes(app, control, access)
-    for group in (cluster, nodes, models, replicas, keys, scopes, usage, logs, settings, audit, weights, watch):
+    groups = (
+        *(cluster, nodes, models, replicas, keys, scopes, bands, usage),
+        *(logs, requests, settings, audit, weights, watch, series),
+    )
+    for group in groups:
         group.register(routes)
     app.extensions[ROUTES] = routes
     return app

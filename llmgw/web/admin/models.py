@@ -3,7 +3,7 @@
 from quart import Response, request
 
 from llmgw.api.actions import Permission
-from llmgw.api.types import ModelAdd, ScaleRequest, ServeRequest
+from llmgw.api.types import FallbacksChange, ModelAdd, ScaleRequest, ServeRequest
 from llmgw.core.catalog import MAX_REPLICAS, Model, check_model
 from llmgw.core.errors import InvalidInput, NotAllowed
 from llmgw.web.access import Caller
@@ -69,12 +69,17 @@ def _register_changing(routes: Routes) -> None:
             raise InvalidInput(f"{body.max} is outside {max(1, body.min)} to {MAX_REPLICAS}", field="max")
         return document(await control.scale(checked_name(name), body.min, body.max, actor=actor()))
 
+    async def fallbacks(name: str) -> Response:
+        body = await read_body(request, FallbacksChange)
+        return document(await control.set_fallbacks(checked_name(name), body.fallbacks, actor=actor()))
+
     routes.handle("model.serve", serve)
     routes.handle("model.add", add)
     routes.handle("model.remove", remove)
     routes.handle("model.stop", stop)
     routes.handle("model.start", start)
     routes.handle("model.scale", scale)
+    routes.handle("model.fallbacks", fallbacks)
 
 
 def _refuse_others_keys(model: Model, who: Caller) -> None:
