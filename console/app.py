@@ -66,6 +66,7 @@ class Console(App[Ending]):
         "styles/views.tcss",
         "styles/forms.tcss",
         "styles/gpus.tcss",
+        "styles/monitor.tcss",
     ]
     ENABLE_COMMAND_PALETTE = False
     TITLE = "llmgw"

@@ -81,10 +81,12 @@ def millis(value: float | None) -> str:
 
 
 def watts(value: float | None) -> str:
-    """`310 W`, `14.2 kW`."""
+    """`310 W`, `14.2 kW`, `2.6 MW`."""
     if value is None or not math.isfinite(value):
         return signs().dash
-    return f"{value:.0f} W" if value < 1000 else f"{value / 1000:.3g} kW"
+    if value < 1000:
+        return f"{value:.0f} W"
+    return f"{value / 1000:.3g} kW" if value < 999_500 else f"{value / 1_000_000:.3g} MW"
 
 
 def age(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ Parsing is pure; running what it says is the console's.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from console import monitoring
 from console.actions.handlers import HANDLERS, Handler
 from console.screens.registry import TABS, VIEWS
 from console.state.cluster import ClusterState
@@ -87,7 +88,7 @@ def candidates(text: str, state: ClusterState, contexts: Iterable[str] = ()) -> 
     if len(words) == 1:
         return sorted(word for word in _first_words() if word.startswith(text))
     before, last = " ".join(words[:-1]), words[-1]
-    return [f"{before} {name}" for name in _names(before, state, contexts) if name.startswith(last)]
+    return [f"{before} {name}" for name in _names(before, last, state, contexts) if name.startswith(last)]
 
 
 def _first_words() -> set[str]:
@@ -95,7 +96,7 @@ def _first_words() -> set[str]:
     return {view.name for view in TABS} | set(OWN) - {"q"} | spelled | {words.split()[-1] for words in spelled}
 
 
-def _names(before: str, state: ClusterState, contexts: Iterable[str]) -> list[str]:
+def _names(before: str, last: str, state: ClusterState, contexts: Iterable[str]) -> list[str]:
     if before == "ctx":
         return sorted(contexts)
     if before == "try":
@@ -105,6 +106,8 @@ def _names(before: str, state: ClusterState, contexts: Iterable[str]) -> list[st
     if before == "theme":
         return ["dark", "light", "16"]
     parsed = parse_line(before)
+    if parsed.view == "monitor" and not parsed.rest:
+        return monitoring.names(state, last)
     if parsed.view in ("models", "replicas", "nodes"):
         return sorted(state.rows(parsed.view))
     if parsed.handler is not None and not parsed.rest:

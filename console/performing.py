@@ -4,12 +4,15 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from console import monitoring
 from console.actions.handlers import HANDLERS, Handler, allowed, possible
 from console.figures import plural
 from console.lines import TOPIC_OF, named, parse_line
 from console.places import Place, Subject
 from console.screens.dialog import Question, TypedQuestion
 from console.screens.registry import open_to, view_named
+from console.state.cluster import ClusterState
+from console.state.names import beside, called
 from console.widgets.lines import Line
 from llmgw.api.actions import Danger, Target
 from llmgw.api.problems import ClientError, Usage
@@ -51,7 +54,7 @@ def _refusal(console: "Console", handler: Handler) -> str:
 def _ask(console: "Console", handler: Handler, subjects: tuple[Subject, ...]) -> None:
     keys = tuple(subject.key for subject in subjects)
     label = handler.label.rstrip("…")
-    lines = _named(keys)
+    lines = _named(console.store.state, subjects)
     if handler.warn is not None:
         lines += [[], [(handler.warn(console.store.state, keys), "")]]
 
@@ -79,10 +82,13 @@ async def _look(
         question.add_line([(error.message, "warn")])
 
 
-def _named(keys: tuple[str, ...]) -> list[Line]:
-    lines: list[Line] = [[(key, "strong")] for key in keys[:MAX_NAMES]]
-    if len(keys) > MAX_NAMES:
-        lines.append([(f"and {len(keys) - MAX_NAMES:,} more", "dim")])
+def _named(state: ClusterState, subjects: tuple[Subject, ...]) -> list[Line]:
+    lines: list[Line] = [
+        [(called(state, each.target, each.key), "strong"), (f"  {beside(state, each.target, each.key)}", "dim")]
+        for each in subjects[:MAX_NAMES]
+    ]
+    if len(subjects) > MAX_NAMES:
+        lines.append([(f"and {len(subjects) - MAX_NAMES:,} more", "dim")])
     return lines
 
 
@@ -129,6 +135,9 @@ def _open_view(console: "Console", view: str, rest: tuple[str, ...]) -> None:
     if spec is not None and not open_to(spec, console.store.state.role):
         console.toast(f"{spec.title}: not for the role {console.store.state.role}", error=True)
         return
+    if view == "monitor" and rest:
+        _open_charts(console, " ".join(rest))
+        return
     targets = {topic: target for target, topic in TOPIC_OF.items()}
     key = named(console.store.state, targets[view], rest[0]) if len(rest) == 1 and view in targets else None
     if key is not None:
@@ -136,6 +145,14 @@ def _open_view(console: "Console", view: str, rest: tuple[str, ...]) -> None:
         console.go(Place(view=page, subject=Subject(target=targets[view], key=key)))
         return
     console.main.travel(console.main.trail.go(Place(view=view)), filter_=" ".join(rest))
+
+
+def _open_charts(console: "Console", text: str) -> None:
+    of = monitoring.named(console.store.state, text)
+    if isinstance(of, str):
+        console.toast(of, error=True)
+    else:
+        console.go(monitoring.chart_place(of))
 
 
 def _run_handler(console: "Console", handler: Handler, rest: tuple[str, ...]) -> None:
@@ -168,7 +185,8 @@ def _perform_possible(
     if possible((handler,), console.store.state, subjects):
         console.perform(handler, subjects, rest)
     else:
-        names = ", ".join(subject.key for subject in subjects[:3])
+        state = console.store.state
+        names = ", ".join(called(state, subject.target, subject.key) for subject in subjects[:3])
         console.toast(f"{handler.label}: not possible for {names} as it is", error=True)
 
 

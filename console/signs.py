@@ -26,7 +26,7 @@ class Signs:
     """Left of the row the cursor is on."""
     up: str
     down: str
-    """Sorted that way."""
+    """Sorted that way; in ASCII two columns, for a letter would read as part of the word before it."""
     lock: str
     times: str
     dash: str
@@ -83,8 +83,8 @@ ASCII = Signs(
     stopped="#",
     mark="*",
     cursor=">",
-    up="^",
-    down="v",
+    up="/\\",
+    down="\\/",
     lock="read-only",
     times="x",
     dash="-",
@@ -103,6 +103,12 @@ _chosen = UNICODE
 def signs() -> Signs:
     """The set in use. It belongs to the terminal, so there is one a process."""
     return _chosen
+
+
+def sort_mark(descending: bool) -> str:
+    """What stands behind the name of what rows are sorted by; in ASCII a space keeps the two apart."""
+    mark = _chosen.down if descending else _chosen.up
+    return f" {mark}" if _chosen.ascii else mark
 
 
 def use_signs(chosen: Signs) -> None:

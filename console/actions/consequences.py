@@ -9,6 +9,7 @@ from console.state.cluster import ClusterState
 from console.state.scopes import scope
 from llmgw.api.watch import ReplicaRow
 from llmgw.core.cluster import LIVE_STATES
+from llmgw.core.fallbacks import relying_on
 from llmgw.core.limits import ScopeKind
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def _keeps(models: tuple[str, ...]) -> str:
 def removes_models(state: ClusterState, models: tuple[str, ...]) -> str:
     """What is gone with these models; their weights stay on the mirror."""
     replicas = [replica for model in models for replica in state.replicas_of(model)]
-    return f"Removes {plural(len(models), 'model')} from the catalog and stops {_ends(replicas)}. Weights stay."
+    start = f"Removes {plural(len(models), 'model')} from the catalog and stops {_ends(replicas)}"
+    return f"{start}. Weights stay.{_relying(state, models)}"
 
 
 def purges_models(state: ClusterState, models: tuple[str, ...]) -> str:
@@ -42,17 +44,30 @@ def purges_models(state: ClusterState, models: tuple[str, ...]) -> str:
     total = size(sum(row.total_bytes for row in sets)) if sets else "their files"
     replicas = [replica for model in models for replica in state.replicas_of(model)]
     start = f"Removes {plural(len(models), 'model')} from the catalog, stops {_ends(replicas)}"
-    return f"{start}, and deletes {total} of weights."
+    return f"{start}, and deletes {total} of weights.{_relying(state, models)}"
+
+
+def _relying(state: ClusterState, models: tuple[str, ...]) -> str:
+    """Who falls back to one of them and is not among them."""
+    declared = {name: row.spec.fallbacks for name, row in state.models.items() if name not in models}
+    names = list(dict.fromkeys(name for model in models for name in relying_on(model, declared)))
+    if not names:
+        return ""
+    listed = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else "")
+    return f" {listed} {'falls' if len(names) == 1 else 'fall'} back to {'it' if len(models) == 1 else 'them'}."
 
 
 def removes_weights(state: ClusterState, sources: tuple[str, ...]) -> str:
     """What the mirror loses with these sets; what nobody needs stops nothing."""
     rows = [row for source in sources if (row := state.weights.get(source)) is not None]
-    freed, files = size(sum(row.done_bytes for row in rows)), sum(row.files for row in rows)
+    held = [row for row in rows if not row.in_place]
+    freed, files = size(sum(row.done_bytes for row in held)), sum(row.files for row in held)
+    stay = len(rows) - len(held)
+    lie = f" The files of {plural(stay, 'set')} lie where an operator put them, and stay." if stay else ""
     coming = sum(row.state in ("resolving", "fetching", "checking") for row in rows)
     ends = f", ends {plural(coming, 'fetch', 'fetches')} under way" if coming else ""
     sets = f"{plural(len(rows), 'set')} of weights from the mirror"
-    return f"Deletes {sets}: frees {freed} in {plural(files, 'file')}{ends}. No model needs it."
+    return f"Deletes {sets}: frees {freed} in {plural(files, 'file')}{ends}. No model needs it.{lie}"
 
 
 def restarts_models(state: ClusterState, models: tuple[str, ...]) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from console.actions import consequences
+from console.monitoring import place_of_subject
 from console.places import Place, Subject
 from console.state.cluster import ClusterState
-from console.state.scopes import KINDS, scope
+from console.state.scopes import KINDS, find, scope
 from llmgw.api.actions import Action, Permission, Target, action
 from llmgw.core.limits import ScopeKind
 
@@ -148,6 +149,11 @@ def _failed_weights(state: ClusterState, subject: Subject) -> bool:
     return row is not None and row.state == "failed"
 
 
+def _whole_weights(state: ClusterState, subject: Subject) -> bool:
+    row = state.weights.get(subject.key)
+    return row is not None and row.state == "ready" and not row.phase
+
+
 def _orphan(state: ClusterState, subject: Subject) -> bool:
     row = state.weights.get(subject.key)
     return row is not None and not row.models
@@ -193,6 +199,23 @@ def _usage(_: ClusterState, subject: Subject) -> Place:
     return Place(view="usage", subject=subject if asked else None)
 
 
+def _requests(state: ClusterState, subject: Subject) -> Place:
+    """`:requests qwen` shows those of the model or the key of that name, `:requests` all."""
+    if subject.target != Target.CLUSTER:
+        return Place(view="requests", subject=subject)
+    if subject.key in state.models:
+        return Place(view="requests", subject=Subject(target=Target.MODEL, key=subject.key))
+    key = find(state, Target.KEY, subject.key) if subject.key else None
+    return Place(view="requests", subject=Subject(target=Target.KEY, key=key) if key is not None else None)
+
+
+def _request(_: ClusterState, subject: Subject) -> Place:
+    """`:why ID` shows that request, `:why` the list they are in."""
+    if not subject.key or subject.target not in (Target.CLUSTER, Target.REQUEST):
+        return Place(view="requests")
+    return Place(view="request", subject=Subject(target=Target.REQUEST, key=subject.key))
+
+
 _KEY_VIEWS = ("keys", "key", "team", "tenant")
 
 HANDLERS: tuple[Handler, ...] = (
@@ -221,8 +244,26 @@ HANDLERS: tuple[Handler, ...] = (
         opens=_trial,
         footer=57,
     ),
+    Handler(
+        action_id="cluster.series",
+        targets=(Target.MODEL, Target.REPLICA, Target.NODE),
+        opens=place_of_subject,
+        footer=54,
+    ),
+    Handler(action_id="request.list", bound="", targets=(Target.CLUSTER,), opens=_requests),
+    Handler(
+        action_id="request.list",
+        variant="of",
+        help="requests as they end, and why one waited or failed",
+        targets=(Target.MODEL, Target.KEY, Target.TEAM),
+        opens=_requests,
+        footer=18,
+    ),
+    Handler(action_id="request.show", bound="", targets=(Target.CLUSTER,), opens=_request),
+    Handler(action_id="request.show", variant="row", targets=(Target.REQUEST,), opens=_request, footer=60),
     Handler(action_id="model.start", when=_stopped, do=lambda api, key: api.start(key).message, footer=50),
     Handler(action_id="model.scale", when=_scalable, form="console.screens.scale:ScaleForm", footer=48),
+    Handler(action_id="model.fallbacks", when=_editable, form="console.screens.fallbacks:FallbacksForm", footer=47),
     Handler(
         action_id="replica.restart",
         targets=(Target.REPLICA,),
@@ -350,6 +391,12 @@ HANDLERS: tuple[Handler, ...] = (
         when=_failed_weights,
         do=lambda api, key: api.fetch_weights(key).message,
         footer=48,
+    ),
+    Handler(
+        action_id="weights.verify",
+        when=_whole_weights,
+        do=lambda api, key: api.verify_weights(key).message,
+        footer=47,
     ),
     Handler(
         action_id="weights.remove",

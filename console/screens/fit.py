@@ -15,16 +15,21 @@ from llmgw.core.fit import UNKNOWN_WEIGHTS
 
 NODE_COLUMNS = 20
 MISSING_COLUMNS = 16
-_NEARNESS = ("memory", "cards", "class", "engine", "cordoned", "link")
+_NEARNESS = ("memory", "cards", "class", "shape", "engine", "cordoned", "link")
 """Rules that refuse, from what an operator is closest to mending to what is out of reach."""
 _IN_SHORT = {
     "cards": "cards are taken",
     "class": "other cards",
+    "shape": "other tp",
     "engine": "no engine",
     "cordoned": "cordoned",
     "link": "not heard",
 }
 """Rule → what stands in its column where no bytes are missing."""
+
+
+MOST_SUGGESTIONS = 2
+"""The rest is in `ctl explain`."""
 
 
 class Fit(Vertical):
@@ -48,7 +53,8 @@ class Fit(Vertical):
         """An answer."""
         self.headline.set_lines([headline(explanation)])
         ordered = sorted(explanation.verdicts, key=lambda verdict: _rank(verdict, explanation.would_place))
-        self.nodes.set_lines(verdict_lines(ordered, explanation.would_place))
+        offers = suggestion_lines(explanation) if explanation.would_place is None else []
+        self.nodes.set_lines([*offers, *verdict_lines(ordered, explanation.would_place)])
 
 
 def headline(explanation: Explanation) -> Line:
@@ -64,6 +70,12 @@ def headline(explanation: Explanation) -> Line:
         line += [(f" {signs().dot} it needs {least}", "dim"), (size(explanation.need_bytes), "strong")]
         line.append((f": {explanation.need_detail}" if explanation.need_detail else "", "dim"))
     return line
+
+
+def suggestion_lines(explanation: Explanation) -> list[Line]:
+    """What would fit where the plan does not, the fewest cards first."""
+    able = [suggestion for suggestion in explanation.suggestions if suggestion.nodes][:MOST_SUGGESTIONS]
+    return [[("it would fit: ", "info"), (suggestion.message, "")] for suggestion in able]
 
 
 def verdict_lines(verdicts: Sequence[NodeVerdict], chosen: str | None) -> list[Line]:

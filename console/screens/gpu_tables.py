@@ -6,9 +6,10 @@ from console.figures import percent, short_age, watts
 from console.screens.states import state_cell
 from console.signs import signs
 from console.state.history import NODE_SAMPLE_S
-from console.state.holdings import Efficiency, IdleHolding, idle_for
+from console.state.holdings import IdleHolding, idle_for
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.paint import heat
+from llmgw.core.card_use import Efficiency
 
 
 def _exact(value: float | None) -> str:
@@ -23,7 +24,7 @@ def _heat_cell(value: float | None) -> Cell:
 EFFICIENCY: TableSpec[Efficiency] = TableSpec(
     columns=(
         Column(key="model", title="model", width=16, grow=2, most=32, cell=lambda line, _: (line.model, "strong")),
-        Column(key="cards", title="GPUs", width=4, align="right", cell=lambda line, _: (_exact(line.cards), "")),
+        Column(key="cards", title="GPUs", width=5, align="right", cell=lambda line, _: (_exact(line.cards), "")),
         Column(
             key="tokens",
             title="tokens/s",
@@ -38,6 +39,10 @@ EFFICIENCY: TableSpec[Efficiency] = TableSpec(
         Column(
             key="busy", title="busy", width=5, align="right", priority=3, cell=lambda line, _: _heat_cell(line.busy)
         ),
+        Column(
+            key="load", title="load", width=5, align="right", priority=5, cell=lambda line, _: _heat_cell(line.load)
+        ),
+        Column(key="sm", title="SM", width=5, align="right", priority=4, cell=lambda line, _: _heat_cell(line.sm)),
         Column(key="work", title="work", width=5, align="right", cell=lambda line, _: _heat_cell(line.work)),
         Column(
             key="draw", title="draw", width=7, align="right", priority=2, cell=lambda line, _: (watts(line.draw_w), "")
@@ -58,10 +63,13 @@ EFFICIENCY: TableSpec[Efficiency] = TableSpec(
 
 
 def idle_cell(holding: IdleHolding, seen: Seen) -> Cell:
-    """For how long, by what this console saw, and never longer than its replica is there; `>` where it may be more."""
+    """For how long by the server, else by samples, `>` where it may be more; since its replica is there."""
     replica = seen.state.replicas.get(holding.replica)
     # One that drains was there before it began to; a state before ready asks nothing of its cards.
     held_s = math.inf if replica is None or replica.state == "draining" else seen.now - replica.since
+    if holding.resting_since is not None:
+        seconds = max(0.0, min(held_s, seen.now - holding.resting_since))
+        return ("now", "dim") if seconds <= NODE_SAMPLE_S else (short_age(seconds), "warn")
     seconds, more = idle_for(seen.history, holding.node, holding.places, held_s)
     if seconds <= NODE_SAMPLE_S:
         return ("now", "dim")

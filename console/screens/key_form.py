@@ -22,6 +22,7 @@ from console.widgets.lines import Line
 from llmgw.api.actions import Target
 from llmgw.api.client import AdminClient
 from llmgw.api.types import KeyCreate, KeyCreated
+from llmgw.core.admission import is_band_name
 from llmgw.core.errors import InvalidInput
 from llmgw.core.limit_rules import check_scope_name
 from llmgw.core.limits import Limits, ScopeKind
@@ -31,7 +32,7 @@ MAX_NAME_CHARS = 128
 
 
 class KeyForm(Form[KeyCreated]):
-    """A name, a team, models, limits and a budget."""
+    """A name, a team, models, limits, a budget and a band."""
 
     TITLE: ClassVar[str] = "create a key"
     SUBMIT: ClassVar[str] = "Create"
@@ -64,6 +65,13 @@ class KeyForm(Form[KeyCreated]):
             ),
             *limit_fields(Limits()),
             budget_field(()),
+            Field(
+                name="band",
+                label="band",
+                help="where its requests wait; ctl bands list",
+                value="",
+                stand_in="its team's",
+            ),
         )
 
     def _team_here(self) -> str:
@@ -81,6 +89,8 @@ class KeyForm(Form[KeyCreated]):
         over = len(values["name"]) - MAX_NAME_CHARS
         if over > 0:
             wrong["name"] = f"is {plural(over, 'character')} too long"
+        if values["band"] and not is_band_name(values["band"]):
+            wrong["band"] = "is no band's name: a-z, 0-9, - and _"
         if values["team"]:
             try:
                 check_scope_name(values["team"])
@@ -126,6 +136,7 @@ class KeyForm(Form[KeyCreated]):
                 team=values["team"] or None,
                 limits=limits_in(values),
                 budgets=budgets_in(values),
+                band=values["band"] or None,
             )
         )
 

@@ -20,6 +20,7 @@ from console.commands import Command, by_key
 from console.places import Place, Subject, Trail
 from console.screens.registry import VIEWS, tabs_for, view_named
 from console.screens.view import View
+from console.state.names import called
 from console.state.store import Update
 from console.widgets.columns import Seen
 from console.widgets.footer import Footer
@@ -161,7 +162,9 @@ class MainScreen(Screen[None]):
         self.refresh_header()
         here = self.trail.here
         spec = view_named(here.view)
-        crumb = f"{spec.title.lower()} {here.key}" if spec is not None and not spec.digit else ""
+        subject = here.subject
+        name = called(self.host.store.state, subject.target, subject.key) if subject is not None else ""
+        crumb = f"{spec.title.lower()} {name}" if spec is not None and not spec.digit else ""
         self.tabs.set_tabs(tabs_for(self.host.store.state.role))
         self.tabs.set_here(self._tab, crumb.strip())
         self.footer.set_commands(self.commands())
@@ -243,6 +246,10 @@ class MainScreen(Screen[None]):
     def open_line(self) -> None:
         """`:`."""
         self.prompt.open(":", "")
+
+    def open_monitor_line(self) -> None:
+        """`:monitor `, with names to complete."""
+        self.prompt.open(":", "monitor ")
 
     def open_yaml(self) -> None:
         """What the cursor is on, as YAML."""

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from console.figures import count, millis, moment, money, rate, size
-from console.screens.models import errors_of, traffic_of
+from console.figures import count, millis, moment, money, plural, rate, size
+from console.screens.models import errors_of, queued_words, traffic_of, waiting_of
 from console.screens.page import Chart, Page
 from console.screens.quota import prices_words
 from console.screens.replicas import SPEC as REPLICAS
 from console.screens.states import state_cell
+from console.state.standins import counted
 from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import MOST_POINTS, Fact
 from console.widgets.lines import Line
@@ -59,7 +60,10 @@ class ModelPage(Page[ReplicaRow]):
                 else [],
             ),
             *_places(model),
+            *_standins(model, seen),
             ("asked", [(f"{count(traffic.requests_per_s)}/s", "strong"), (f", {traffic.open_requests:,} open", "dim")]),
+            ("queues", _queues(model, seen)),
+            ("at the door", (queued_words(traffic), "warn")),
             ("errors", _error_share(model, seen)),
             ("price", (f"{prices} a million tokens, in / out" if prices else "", "")),
             ("cost today", (money(model.cost_today_micros) if prices or model.cost_today_micros else "", "strong")),
@@ -85,6 +89,26 @@ class ModelPage(Page[ReplicaRow]):
 def _error_share(model: ModelRow, seen: Seen) -> Span:
     share = errors_of(model, seen)
     return (f"{rate(share)} of its requests", "bad" if share >= 1 else "") if share else ("", "")
+
+
+def _standins(model: ModelRow, seen: Seen) -> list[Fact]:
+    """Who would answer for it and who does, and for whom it answers."""
+    traffic = traffic_of(model, seen)
+    listed = ", then ".join(model.spec.fallbacks)
+    lately = counted(traffic.fell_back)
+    fallbacks: list[Span] = [(f"{listed}  ", "")] if listed else []
+    fallbacks += [(lately, "warn")] if lately else []
+    return [("fallbacks", fallbacks), ("answers for", (counted(traffic.answered_for), "accent"))]
+
+
+def _queues(model: ModelRow, seen: Seen) -> list[Span]:
+    """Requests in its engines' own queues, and of how many that is known."""
+    waiting = waiting_of(model, seen)
+    if waiting is None:
+        return []
+    telling = sum(replica.waiting is not None for replica in seen.state.replicas_of(model.name))
+    where = f" at {plural(telling, 'replica')}"
+    return [(f"{waiting:,} waiting", "warn" if waiting else ""), (where, "dim")]
 
 
 def _places(model: ModelRow) -> list[Fact]:

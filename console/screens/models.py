@@ -7,8 +7,10 @@ from console.screens.quota import prices_words
 from console.screens.states import state_cell, state_rank
 from console.screens.table_view import TableView
 from console.signs import signs
+from console.state.breakers import open_of
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
+from console.state.standins import counted
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.paint import Span
 from llmgw.api.actions import Target
@@ -35,6 +37,27 @@ def _errors(model: ModelRow, seen: Seen) -> Cell:
     return (rate(share), "bad" if share >= 1 else "")
 
 
+def waiting_of(model: ModelRow, seen: Seen) -> int | None:
+    """Requests in its engines' own queues; none while no engine says."""
+    said = [r.waiting for r in seen.state.replicas_of(model.name) if r.waiting is not None]
+    return sum(said) if said else None
+
+
+def _waiting(model: ModelRow, seen: Seen) -> Cell:
+    waiting = waiting_of(model, seen)
+    return (signs().dash if waiting is None else f"{waiting:,}", "warn" if waiting else "dim")
+
+
+def queued_words(row: TrafficRow) -> str:
+    """Who waits in routers to be let in, and for how long by now: `3 waiting · 1.2 s`."""
+    return f"{row.queued:,} waiting {signs().dot} {row.queued_oldest_s:.1f} s" if row.queued else ""
+
+
+def _queued(model: ModelRow, seen: Seen) -> Cell:
+    queued = traffic_of(model, seen).queued
+    return (f"{queued:,}" if queued else signs().dash, "warn" if queued else "dim")
+
+
 def _cost(model: ModelRow, _: Seen) -> Cell:
     if model.spec.prices is None and not model.cost_today_micros:
         return (signs().dash, "dim")
@@ -45,8 +68,8 @@ def _price(model: ModelRow, _: Seen) -> Cell:
     return (prices_words(model.spec.prices) or signs().dash, "" if model.spec.prices else "dim")
 
 
-def _ready(model: ModelRow, _: Seen) -> Cell:
-    tone = "" if model.ready >= model.wanted else "warn"
+def _ready(model: ModelRow, seen: Seen) -> Cell:
+    tone = "" if model.ready >= model.wanted and not open_of(seen.state, model.name) else "warn"
     return (f"{model.ready}/{model.wanted}", tone)
 
 
@@ -61,9 +84,19 @@ def _context(model: ModelRow, _: Seen) -> Cell:
     return [(f"{model.context_length:,}", ""), (f"/{model.max_output:,}", "dim")]
 
 
+def _trouble(model: ModelRow, seen: Seen) -> Cell:
+    """What is wrong with it, in full."""
+    return ("  ".join(text for text in (model.message, open_of(seen.state, model.name)) if text), "warn")
+
+
 def _said(model: ModelRow, seen: Seen) -> Cell:
     """What is wrong with it first, then where it is, then where it is from: what is cut is what matters least."""
     spans: list[Span] = [(f"{model.message}  ", "warn")] if model.message else []
+    broken = open_of(seen.state, model.name)
+    spans += [(f"{broken}  ", "warn")] if broken else []
+    traffic = traffic_of(model, seen)
+    spans += [(f"falls back to {counted(traffic.fell_back)}  ", "warn")] if traffic.fell_back else []
+    spans += [(f"answers for {counted(traffic.answered_for)}  ", "accent")] if traffic.answered_for else []
     where = _where(model, seen)
     spans += [("on ", "dim"), (f"{where}  ", "")] if where else []
     spans += [("outside  ", "accent")] if model.spec.external else []
@@ -150,6 +183,26 @@ SPEC: TableSpec[ModelRow] = TableSpec(
             sort=lambda model, seen: traffic_of(model, seen).open_requests,
         ),
         Column(
+            key="waiting",
+            title="waiting",
+            width=7,
+            align="right",
+            descending=True,
+            priority=6,
+            cell=_waiting,
+            sort=waiting_of,
+        ),
+        Column(
+            key="queued",
+            title="queued",
+            width=6,
+            align="right",
+            descending=True,
+            priority=6,
+            cell=_queued,
+            sort=lambda model, seen: traffic_of(model, seen).queued,
+        ),
+        Column(
             key="context",
             title="ctx/answer",
             width=13,
@@ -165,7 +218,7 @@ SPEC: TableSpec[ModelRow] = TableSpec(
             grow=8,
             priority=4,
             cell=_said,
-            whole=lambda model, _: (model.message, "warn"),
+            whole=_trouble,
         ),
     ),
     words=lambda model: f"{model.name} {model.source} {model.state} {model.message} {' '.join(model.spec.aliases)}",

@@ -117,7 +117,7 @@ SPEC: TableSpec[NodeRow] = TableSpec(
         Column(
             key="held",
             title="held",
-            width=13,
+            width=17,
             grow=4,
             most=18,
             cell=_held,

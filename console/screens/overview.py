@@ -9,6 +9,7 @@ from console.commands import Command
 from console.figures import plural, spark
 from console.places import Place, Subject
 from console.screens.models import SPEC as MODELS
+from console.screens.models import queued_words
 from console.screens.overview_tiles import tiles
 from console.screens.view import View, title, waiting_lines
 from console.signs import signs
@@ -163,7 +164,9 @@ class Overview(View):
         self._busiest.update_rows(state.models, seen, keys)
         traffic = state.traffic.get(ALL)
         under_way = plural(traffic.open_requests, "open request") if traffic is not None else ""
-        facts = [(f"{len(state.models):,}", "bold"), (under_way, ""), ("busiest first", "$tone-dim")]
+        queued = queued_words(traffic) if traffic is not None else ""
+        facts = [(f"{len(state.models):,}", "bold"), (under_way, ""), (queued, "$warning")]
+        facts.append(("busiest first", "$tone-dim"))
         self._busiest.set_title(title("models", *facts))
 
     def _fit(self, rows: int) -> None:

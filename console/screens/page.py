@@ -65,6 +65,10 @@ class Page(View, Generic[T]):
         """What belongs to it."""
         return {}
 
+    def counted(self) -> bool:
+        """Whether how many rows there are is known: what could not be asked for is not none."""
+        return True
+
     def notice(self) -> list[Line]:
         """What stands in an empty table."""
         return [[(self.EMPTY, "dim")]]
@@ -101,7 +105,8 @@ class Page(View, Generic[T]):
             self._begin_on = ""
         self.table.set_notice(self.notice())
         self._say_note()
-        facts = [(f"{len(rows):,}", "bold"), (_filter_note(self.filter_text()), "$warning"), *self.title_facts()]
+        count = f"{len(rows):,}" if self.counted() else ""
+        facts = [(count, "bold"), (_filter_note(self.filter_text()), "$warning"), *self.title_facts()]
         self.table.set_title(title(self.NOUN, *facts))
 
     def tick(self, seen: Seen) -> None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 from console.figures import age, pair, percent, size, watts
 from console.places import Subject
 from console.screens.page import Page
-from console.screens.replicas import own_part, progress_cell
-from console.screens.states import state_cell
+from console.screens.replicas import breaker_tone, own_part, progress_cell, queue_spans, standing_cell
 from console.signs import signs
+from console.state.breakers import sentence_of
 from console.state.cards import card_key
 from console.state.loads import column
 from console.widgets.columns import Cell, Column, Seen, TableSpec
@@ -17,6 +17,7 @@ from console.widgets.facts import Fact
 from console.widgets.paint import heat
 from llmgw.api.actions import Target
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow
+from llmgw.core import throttle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,13 @@ def _holder(on: CardOn, seen: Seen) -> Cell:
 
 
 def _problem(on: CardOn, _: Seen) -> Cell:
-    return (on.card.problem or ("" if on.card.healthy else "not healthy"), "warn")
+    """What is wrong with it, what wears out, and what holds it back."""
+    card = on.card
+    reasons = (column(on.figures.throttle_reasons, on.place) or 0) if on.figures else 0
+    held_back = throttle.words(reasons & throttle.HELD_BACK)
+    trouble = card.problem or ("" if card.healthy else "not healthy")
+    said = [text for text in (trouble, *card.wear, *(f"held back: {word}" for word in held_back)) if text]
+    return ("  ".join(said), "dim" if card.healthy and said == [card.problem] else "warn")
 
 
 CARDS: TableSpec[CardOn] = TableSpec(
@@ -80,6 +87,14 @@ CARDS: TableSpec[CardOn] = TableSpec(
             align="right",
             priority=3,
             cell=lambda on, _: (percent(column(on.figures.utilization_percent, on.place) if on.figures else None), ""),
+        ),
+        Column(
+            key="sm",
+            title="SM",
+            width=4,
+            align="right",
+            priority=7,
+            cell=lambda on, _: (percent(on.work if on.card.work_from == "sm" else None), "dim"),
         ),
         Column(
             key="memory",
@@ -145,11 +160,14 @@ class ReplicaPage(Page[CardOn]):
     def facts(self, seen: Seen) -> list[Fact]:
         """From its agent."""
         replica = seen.state.replicas[self.place.key]
-        progress = progress_cell(replica, seen)
+        queue = queue_spans(replica)
+        # What it says of its work has a line of its own.
+        progress = progress_cell(replica, seen) if replica.state != "ready" or not queue else []
         return [
             ("model", (replica.model, "strong")),
-            ("state", [*state_cell(replica.state), (f"  for {age(seen.now - replica.since)}", "dim")]),
+            ("state", [*standing_cell(replica), (f"  for {age(seen.now - replica.since)}", "dim")]),
             ("progress", progress if isinstance(progress, list) else [progress]),
+            ("breaker", (sentence_of(seen.state, replica), breaker_tone(replica))),
             ("last word", (replica.message, "bad" if replica.state == "failed" else "")),
             ("node", (replica.node, "strong")),
             ("engine", [(replica.engine, ""), (f"  profile {replica.profile}", "dim")]),
@@ -158,6 +176,7 @@ class ReplicaPage(Page[CardOn]):
             ("context", (f"{replica.context_length:,} tokens, {replica.slots} slots", "")),
             ("memory", (size(replica.memory_bytes), "")),
             ("in flight", (f"{replica.in_flight}", "")),
+            ("queue", queue),
             ("restarts", (f"{replica.restarts}", "warn" if replica.restarts else "")),
             ("adopted", ("yes: it outlived its agent" if replica.adopted else "", "dim")),
         ]

@@ -5,13 +5,17 @@ from typing import ClassVar
 from console.figures import clock, plural, short_age, size
 from console.screens.states import state_cell, state_rank
 from console.screens.table_view import TableView
+from console.signs import signs
+from console.state.breakers import OPEN, sentence_of
 from console.state.cluster import ClusterState
 from console.widgets.columns import Cell, Column, Seen, TableSpec
-from console.widgets.paint import progress_spans
+from console.widgets.paint import Span, progress_spans
 from llmgw.api.actions import Target
 from llmgw.api.watch import ReplicaRow
 
 BAR_COLUMNS = 8
+FULL_KV = 0.9
+"""From here on a KV cache has little room for the next request."""
 UNDER_WAY = ("pending", "fetching", "checking", "starting", "draining")
 
 
@@ -32,12 +36,48 @@ def progress_cell(replica: ReplicaRow, seen: Seen) -> Cell:
     if replica.state == "failed":
         return (f"after {plural(replica.restarts, 'restart')}" if replica.restarts else "", "warn")
     if replica.state == "ready":
-        return [(f"{replica.in_flight}", "" if replica.in_flight else "dim"), (f" of {replica.slots} slots", "dim")]
+        in_flight = [
+            (f"{replica.in_flight}", "" if replica.in_flight else "dim"),
+            (f" of {replica.slots} slots", "dim"),
+        ]
+        return queue_spans(replica) or in_flight
     return ("", "")
 
 
-def _said(replica: ReplicaRow, _: Seen) -> Cell:
-    return (replica.message, "bad" if replica.state == "failed" else "dim")
+def queue_spans(replica: ReplicaRow) -> list[Span]:
+    """What its engine says of its work: `4 running · 2 waiting · KV 61%`; nothing of what it does not say."""
+    facts: list[Span] = []
+    if replica.running is not None:
+        facts.append((f"{replica.running:,} running", "" if replica.running else "dim"))
+    if replica.waiting is not None:
+        facts.append((f"{replica.waiting:,} waiting", "warn" if replica.waiting else "dim"))
+    if replica.kv_used is not None:
+        facts.append((f"KV {100 * replica.kv_used:.0f}%", "warn" if replica.kv_used >= FULL_KV else "dim"))
+    between: Span = (f" {signs().dot} ", "dim")
+    return [span for fact in facts for span in (between, fact)][1:]
+
+
+def _said(replica: ReplicaRow, seen: Seen) -> Cell:
+    """What its breakers say, and its own last word."""
+    word: Span = (replica.message, "bad" if replica.state == "failed" else "dim")
+    broken = sentence_of(seen.state, replica)
+    return [(f"{broken}  ", breaker_tone(replica)), word] if broken else word
+
+
+def breaker_tone(replica: ReplicaRow) -> str:
+    """How bad it is that its breakers are as they are."""
+    return "bad" if replica.breaker == OPEN else "warn"
+
+
+def standing_cell(replica: ReplicaRow) -> list[Span]:
+    """Its state; one that would serve and gets no requests says so instead."""
+    if not replica.breaker or replica.state != "ready":
+        return state_cell(replica.state)
+    mark = signs().broken if replica.breaker == OPEN else signs().warning
+    return [
+        (f"{mark} ", breaker_tone(replica)),
+        ("breaker" if replica.breaker == OPEN else "probing", breaker_tone(replica)),
+    ]
 
 
 def own_part(replica: ReplicaRow) -> str:
@@ -84,8 +124,8 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="state",
             title="state",
             width=10,
-            cell=lambda replica, _: state_cell(replica.state),
-            sort=lambda replica, _: state_rank(replica.state),
+            cell=lambda replica, _: standing_cell(replica),
+            sort=lambda replica, _: state_rank("partial" if replica.breaker else replica.state),
         ),
         Column(
             key="age",
@@ -99,9 +139,10 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="progress",
             title="progress",
             width=22,
-            grow=1,
+            grow=4,
             most=34,
             cell=progress_cell,
+            whole=lambda replica, _: queue_spans(replica) if replica.state == "ready" else [],
             sort=lambda replica, _: _done(replica),
             descending=True,
         ),
@@ -155,7 +196,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
     ),
     words=lambda replica: f"{replica.id} {replica.model} {replica.node} {replica.state} {replica.message}",
     facts=lambda replica: {
-        "state": replica.state,
+        "state": f"{replica.state} breaker {replica.breaker}" if replica.breaker else replica.state,
         "model": replica.model,
         "node": replica.node,
         "engine": replica.engine,

@@ -50,6 +50,7 @@ class ScopePage(Page[UsageInfo]):
         self._span = SPANS[0]
         self._used: Mapping[str, UsageInfo] = {}
         self._said: Line = [(f"asking{signs().ellipsis}", "dim")]
+        self._answered = False
         self._asked_at = 0.0
         self._asked_of: Row | None = None
         """The row as it was when usage was asked for."""
@@ -61,6 +62,10 @@ class ScopePage(Page[UsageInfo]):
     def rows(self, seen: Seen) -> Mapping[str, UsageInfo]:
         """What it used of each model."""
         return self._used
+
+    def counted(self) -> bool:
+        """Once there was an answer."""
+        return self._answered
 
     def notice(self) -> list[Line]:
         """Why there is none."""
@@ -103,7 +108,7 @@ class ScopePage(Page[UsageInfo]):
         except ClientError as error:
             self._said = [(error.message, "bad")]
         else:
-            self._used = by_model(found, ids)
+            self._used, self._answered = by_model(found, ids), True
             self._said = [(f"nothing was used {self._span}", "dim")]
         self.update(self.desk.seen(), Diff())
 
@@ -152,10 +157,11 @@ class ScopePage(Page[UsageInfo]):
         if isinstance(row, KeyRow):
             found += [
                 ("models", (", ".join(row.models) if row.models is not None else "all", "")),
+                ("band", (row.band or "", "")),
                 ("revoked", (moment(row.revoked) if row.revoked is not None else "", "bad")),
             ]
         else:
-            found.append(("keys", (plural(row.keys, "key"), "")))
+            found += [("keys", (plural(row.keys, "key"), "")), ("band", (row.band or "", ""))]
         return [*found, ("last minute", _pace(row, seen)), ("spent", _spent(row)), ("asked", _asked(row, seen.now))]
 
     def middle(self, seen: Seen, columns: int) -> list[Line]:

@@ -17,7 +17,16 @@ from llmgw.api.actions import Target
 from llmgw.api.client import AdminClient
 from llmgw.api.problems import ClientError
 from llmgw.api.types import Explanation, ModelResult, ServeRequest
-from llmgw.core.catalog import DEFAULT_CONTEXT, ENGINES, MAX_CONTEXT, MAX_REPLICAS, MAX_SLOTS, MIN_CONTEXT, Scaling
+from llmgw.core.catalog import (
+    DEFAULT_CONTEXT,
+    ENGINES,
+    MAX_CONTEXT,
+    MAX_REPLICAS,
+    MAX_SLOTS,
+    MAX_TP,
+    MIN_CONTEXT,
+    Scaling,
+)
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import UNKNOWN_WEIGHTS
 from llmgw.core.sources import default_model_name, format_source, parse_source
@@ -106,6 +115,7 @@ class ServeForm(Form[ModelResult]):
                 stand_in="none: runs on the CPU",
                 offers=sorted(classes),
             ),
+            Field(name="tp", label="cards", help="of one node that a replica spans", stand_in="1", whole=(1, MAX_TP)),
         )
 
     def aside(self) -> Widget | None:
@@ -242,6 +252,7 @@ def request(values: Values) -> ServeRequest:
         scaling=Scaling(min=least, max=whole(values["max"]) or max(1, least)),
         engine=values["engine"] or None,
         gpu_class=values["gpu_class"] or None,
+        tp=whole(values["tp"]),
     )
 
 

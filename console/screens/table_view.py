@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from console.commands import Command
 from console.places import Place, Subject
 from console.screens.view import View, row_of, title, waiting_lines
-from console.signs import signs
+from console.signs import sort_mark
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
 from console.state.filter import parse_filter
@@ -176,15 +176,19 @@ class TableView(View, Generic[T]):
             notice = [[(sentence, "dim")], _keyed(key)]
         self.table.set_notice(notice)
 
+    def counted(self) -> bool:
+        """Whether how many rows there are is known: what could not be asked for is not none."""
+        return True
+
     def _say_title(self, state: ClusterState) -> None:
         table = self.table
         if not state.heard:
             table.set_title(title(self.NOUN))
             return
         shown, total = len(table.shown), table.total
-        count = f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"
+        count = "" if not self.counted() else f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"
         column, descending = table.sorted_by
-        order = f"by {table.title_of(column)}{signs().down if descending else signs().up}" if column else ""
+        order = f"by {table.title_of(column)}{sort_mark(descending)}" if column else ""
         facts = [
             (count, "bold"),
             (f"/{self.filter_text()}" if self.filter_text() else "", "bold $warning"),

@@ -48,6 +48,7 @@ class Usage(TableView[UsageInfo]):
         self._span = SPANS[0]
         self._found: Mapping[str, UsageInfo] = {}
         self._said: Line = []
+        self._answered = False
 
     def table_spec(self) -> TableSpec[UsageInfo]:
         """Its columns."""
@@ -65,6 +66,10 @@ class Usage(TableView[UsageInfo]):
         """Ask."""
         super().show(seen)
         self._ask()
+
+    def counted(self) -> bool:
+        """Once there was an answer to what is asked."""
+        return self._answered
 
     def summary(self, state: ClusterState) -> list[tuple[str, str]]:
         """Of what, of when, and all of it together."""
@@ -112,7 +117,7 @@ class Usage(TableView[UsageInfo]):
 
     def _next_group(self) -> None:
         self._by = next_of(GROUPS, self._by)
-        self._found = {}
+        self._found, self._answered = {}, False
         self._ask()
 
     def _next_span(self) -> None:
@@ -133,8 +138,9 @@ class Usage(TableView[UsageInfo]):
         try:
             found = await self.desk.admin.call(lambda api: api.usage(by, since=first))
         except ClientError as error:
-            self._found, self._said = {}, [(error.message, "bad")]
+            self._found, self._answered, self._said = {}, False, [(error.message, "bad")]
         else:
+            self._answered = True
             self._found, self._said = {_id(row): row for row in found}, [(f"nothing was used {span}", "dim")]
         self._tell()
 

@@ -33,6 +33,7 @@ PAGE_OF: dict[Target, str] = {
     Target.KEY: "key",
     Target.TEAM: "team",
     Target.TENANT: "tenant",
+    Target.REQUEST: "request",
 }
 """Target → the page that tells all about one of it."""
 

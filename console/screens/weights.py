@@ -21,12 +21,12 @@ MAX_NAMES = 3
 
 
 def progress_cell(row: WeightsRow, _: Seen) -> Cell:
-    """A bar and a percentage while it comes, what is there otherwise."""
-    if row.state == "ready":
+    """A bar and a percentage while it comes or is read back, what is there otherwise."""
+    if row.state == "ready" and not row.phase:
         return (size(row.total_bytes or row.done_bytes), "")
     if row.total_bytes <= 0:
         return (size(row.done_bytes), "") if row.done_bytes else (signs().dash, "dim")
-    share = min(1.0, row.done_bytes / row.total_bytes)
+    share = min(1.0, (row.checked_bytes if row.phase else row.done_bytes) / row.total_bytes)
     bar = progress_spans(share, BAR_COLUMNS)
     if row.state == "failed":
         bar = [(text, "dim") for text, _ in bar]
@@ -44,6 +44,13 @@ def _needed(row: WeightsRow, _: Seen) -> Cell:
     return (", ".join(row.models), "")
 
 
+def _last_word(row: WeightsRow, _: Seen) -> Cell:
+    """Why it failed or waits, else what the last check on demand found."""
+    if row.message:
+        return (row.message, "bad" if row.state == "failed" else "dim")
+    return (row.verdict, "warn" if row.intact is False else "dim")
+
+
 def _source(row: WeightsRow, _: Seen) -> Cell:
     spans: list[Span] = [(row.source, "strong")]
     return [*spans, (f" @{row.revision[:12]}", "dim")] if row.revision else spans
@@ -56,8 +63,8 @@ SPEC: TableSpec[WeightsRow] = TableSpec(
             key="state",
             title="state",
             width=11,
-            cell=lambda row, _: state_cell(row.state),
-            sort=lambda row, _: state_rank(row.state),
+            cell=lambda row, _: state_cell(row.phase or row.state),
+            sort=lambda row, _: state_rank(row.phase or row.state),
         ),
         Column(
             key="progress",
@@ -93,11 +100,11 @@ SPEC: TableSpec[WeightsRow] = TableSpec(
             width=10,
             grow=5,
             priority=2,
-            cell=lambda row, _: (row.message, "bad" if row.state == "failed" else "dim"),
+            cell=_last_word,
         ),
     ),
     words=lambda row: " ".join(
-        (row.source, row.id, row.state, row.message, row.revision, *(row.models or ("orphan",)))
+        (row.source, row.id, row.state, row.phase, row.message, row.verdict, row.revision, *(row.models or ("orphan",)))
     ),
     facts=lambda row: {
         "state": row.state,

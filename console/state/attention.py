@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from console.figures import age, money, plural, size
+from console.state import standins
 from console.state.cards import card_key
 from console.state.cluster import ClusterState
 from console.state.rates import REACHED, Pace, Rates
@@ -62,6 +63,7 @@ def problems(state: ClusterState, now: float, rates: Rates | None = None) -> tup
     """
     models = list(_models(state, now))
     found = [*_cluster(state), *models, *_replicas(state, now), *_nodes(state, now), *_weights(state, models)]
+    found += _standins(state)
     found += _scopes(state, now, rates or Rates())
     found.sort(key=lambda problem: (problem.severity, problem.target != Target.CLUSTER, problem.name, problem.key))
     return tuple(found[:MAX_PROBLEMS])
@@ -99,6 +101,13 @@ def _models(state: ClusterState, now: float) -> Iterator[Problem]:
             yield _problem(Severity.WARNING, Target.MODEL, name, name, _partial(model), "explain")
         elif model.state in ("fetching", "starting"):
             yield _problem(Severity.COMING, Target.MODEL, name, name, _coming(state, model, now), "open")
+
+
+def _standins(state: ClusterState) -> Iterator[Problem]:
+    """Models for which others answer: nobody is refused, and somebody gets another model than was asked for."""
+    for name, traffic in state.traffic.items():
+        if name in state.models and (sentence := standins.attention(traffic.fell_back)):
+            yield replace(_problem(Severity.WARNING, Target.MODEL, name, name, sentence, "open"), part="fallback")
 
 
 def _partial(model: ModelRow) -> str:
@@ -145,9 +154,9 @@ def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:
             problem = _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
             yield replace(problem, part=str(number))
         for card in node.cards:
-            if not card.healthy:
-                worn = _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", _worn(card), "open")
-                yield replace(worn, row=card_key(name, card))
+            for number, sentence in enumerate(_worn(card)):
+                worn = _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", sentence, "open")
+                yield replace(worn, row=card_key(name, card), part=str(number) if number else "")
 
 
 def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
@@ -160,8 +169,12 @@ def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
     return f"silent: {since}; its {held} {'is' if number == 1 else 'are'} left alone until {LOST_AFTER_S:.0f} s"
 
 
-def _worn(card: CardRow) -> str:
-    return f"{card.name}: {card.problem or 'not healthy'}"
+def _worn(card: CardRow) -> Iterator[str]:
+    """What is wrong with a card: what keeps it from work, then what wears out."""
+    if not card.healthy:
+        yield f"{card.name}: {card.problem or 'not healthy'}"
+    for sentence in card.wear:
+        yield f"{card.name}: {sentence}"
 
 
 def _weights(state: ClusterState, models: Sequence[Problem]) -> Iterator[Problem]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from console.state.cluster import ClusterState
-from console.state.loads import AT_WORK_PERCENT, column
+from console.state.loads import column
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow
+from llmgw.core import throttle
+from llmgw.core.card_use import load_of, rests
 
 COOL_C = 30.0
 """Bottom of the temperature scale: a card in a cold room that rests."""
@@ -71,9 +73,49 @@ class CardAt:
         return column(self.figures.power_w, self.place) if self.figures else None
 
     @property
-    def activity(self) -> float | None:
-        """Busy where it is known, else work, which a resting card's power may feign: what tells an idle card."""
-        return self.busy if self.busy is not None else self.work
+    def load(self) -> float | None:
+        """Power against its limit, percent."""
+        return load_of(self.power, self.card.power_limit_w)
+
+    @property
+    def memory_temperature(self) -> float | None:
+        """Degrees Celsius of its memory."""
+        return column(self.figures.memory_temperature_c, self.place) if self.figures else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Clock of its multiprocessors."""
+        return column(self.figures.sm_clock_mhz, self.place) if self.figures else None
+
+    @property
+    def sm(self) -> float | None:
+        """Percent of its multiprocessors active, where they are counted."""
+        return self.work if self.card.work_from == "sm" else None
+
+    @property
+    def occupancy(self) -> float | None:
+        """Percent of the warps there is room for."""
+        return column(self.figures.sm_occupancy_percent, self.place) if self.figures else None
+
+    @property
+    def tensor(self) -> float | None:
+        """Percent of time in which tensor cores worked."""
+        return column(self.figures.tensor_active_percent, self.place) if self.figures else None
+
+    @property
+    def dram(self) -> float | None:
+        """Memory traffic, percent of the most there could be."""
+        return column(self.figures.dram_active_percent, self.place) if self.figures else None
+
+    @property
+    def throttle(self) -> int:
+        """Why its clocks are lower than they could be, as a mask; 0 is not reported."""
+        return (column(self.figures.throttle_reasons, self.place) or 0) if self.figures else 0
+
+    @property
+    def held_back(self) -> bool:
+        """Whether heat or power costs it speed now."""
+        return throttle.throttled(self.throttle) is True
 
     @property
     def held(self) -> bool:
@@ -81,9 +123,14 @@ class CardAt:
         return bool(self.card.replica)
 
     @property
+    def split(self) -> bool:
+        """Whether it takes no work because its MIG instances do."""
+        return any(other.parent == self.card.uuid for other in self.node.cards)
+
+    @property
     def idle(self) -> bool:
         """Held, and doing nothing."""
-        return self.held and self.activity is not None and self.activity < AT_WORK_PERCENT
+        return self.held and rests(self.busy, self.work)
 
     @property
     def stale(self) -> bool:
@@ -93,8 +140,9 @@ class CardAt:
     @property
     def words(self) -> str:
         """Its states in the words of the filter."""
-        held = ("idle" if self.idle else "at work") + " held" if self.held else "free"
-        return held if self.card.healthy else f"{held} worn wearing out"
+        held = ("idle" if self.idle else "at work") + " held" if self.held else "split" if self.split else "free"
+        found = [held] if self.card.healthy and not self.card.wear else [held, "worn wearing out"]
+        return " ".join([*found, "throttled held back"] if self.held_back else found)
 
     def figure(self, mode: Mode) -> float | None:
         """What a mode shows: percent, or degrees."""
@@ -168,5 +216,18 @@ def card_facts(state: ClusterState, on: CardAt) -> dict[str, str]:
         "class": on.card.gpu_class,
         "model": replica.model if replica else "",
         "replica": on.card.replica or "",
-        "state": f"{'idle' if on.idle else 'work' if on.held else 'free'}" if on.card.healthy else "worn",
+        "state": _standing(on),
     }
+
+
+def worn(card: CardRow) -> bool:
+    """Whether somebody should do something about it: it takes no work, or wears out while it works."""
+    return not card.healthy or bool(card.wear)
+
+
+def _standing(on: CardAt) -> str:
+    if worn(on.card):
+        return "worn"
+    if on.held:
+        return "idle" if on.idle else "work"
+    return "split" if on.split else "free"

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from llmgw.api.watch import FiguresRow, NodeRow
-
-AT_WORK_PERCENT = 3.0
-"""A held card at or above this works; below it a driver's own upkeep explains the figure."""
+from llmgw.core.card_use import rests
 
 T = TypeVar("T")
 
@@ -22,9 +20,9 @@ class NodeLoad:
     idle: int = 0
     """Held by a replica and doing nothing."""
     free: int = 0
-    """Healthy and held by nobody."""
+    """Takes work and is held by nobody."""
     worn: int = 0
-    """Not healthy, held or not."""
+    """Not healthy, or wearing out while it works; held or not."""
     power_w: float = 0.0
     work_percent: float = 0.0
     """Sum over the cards that report; divide by `reporting`."""
@@ -68,14 +66,11 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
             reporting += 1
             work_sum += seen
             busy_sum += busy or 0.0
-        # Where no kernel ran the card did nothing, whatever power it draws; a MIG instance does not tell.
-        activity = busy if busy is not None else work
         if card.replica:
-            rests = activity is not None and activity < AT_WORK_PERCENT
-            working, idle = (working, idle + 1) if rests else (working + 1, idle)
-        elif card.healthy:
+            working, idle = (working, idle + 1) if rests(busy, work) else (working + 1, idle)
+        elif card.healthy and not card.problem:
             free += 1
-        worn += not card.healthy
+        worn += not card.healthy or bool(card.wear)
     return NodeLoad(
         cards=len(node.cards),
         working=working,

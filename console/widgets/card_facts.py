@@ -1,20 +1,18 @@
-"""All that is known of one card, or of a group of nodes, as lines: a name, a figure, and its last 15 minutes."""
+"""All that is told of one card, as lines: what it is and who holds it, what it does, and its last 15 minutes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from console.figures import pair, percent, plural, short_age, spark, watts
+from console.figures import pair, percent, short_age, size, spark, watts
 from console.signs import signs
-from console.state.cards import COOL_C, TOP_C, CardAt, Mode, figures_of
-from console.state.cluster import ClusterState
-from console.state.folding import GroupLine
+from console.state.cards import COOL_C, TOP_C, CardAt
 from console.text import clip, fit, plain, width
 from console.widgets.columns import Seen
-from console.widgets.gpu_cells import AIR, degrees, mode_figure
+from console.widgets.gpu_cells import AIR, THROTTLE_MARK, degrees
 from console.widgets.lines import Line, wrap
 from console.widgets.paint import Span
+from llmgw.core import throttle
 
-_WORK = " is the share of time the SMs had work where the counters are read, and power against its limit elsewhere."
-_WORK_FROM = {"sm": "SMs active", "power": "power against its limit"}
+WORK_FROM = {"sm": "SMs active", "power": "power against its limit"}
 """What a card's work is read from, as the feed says it → in words."""
 NAME = 8
 """Columns of a fact's name."""
@@ -30,43 +28,84 @@ Named = tuple[str, list[Span]]
 def card_lines(seen: Seen, on: CardAt, columns: int) -> list[Line]:
     """One fact below the other, charts beside the figures."""
     lines: list[Line] = []
-    for name, spans in _about(seen, on):
-        lines += _wrapped(name, spans, columns)
+    for name, spans in about(seen, on):
+        lines += wrapped(name, spans, columns)
     lines.append([])
-    return [*lines, *_charted(seen, on, columns)]
+    return [*lines, *_does(seen, on, columns, wrapped)]
 
 
-def short_card_lines(seen: Seen, on: CardAt, columns: int) -> list[Line]:
-    """The same facts in two columns: what it is on the left, what it does on the right."""
+def short_card_lines(seen: Seen, on: CardAt, columns: int, rows: int) -> list[Line]:
+    """The same facts in two columns, what it is on the left and what it does on the right, in so many rows at most."""
     if columns < SIDE_BY_SIDE:
-        return card_lines(seen, on, columns)
+        return card_lines(seen, on, columns)[:rows]
     left = (columns - 2) // 2
-    about = [_cut(name, spans, left) for name, spans in _about(seen, on)]
-    does = _charted(seen, on, columns - left - 2)
-    deep = max(len(about), len(does))
-    about += [[(" " * left, "")]] * (deep - len(about))
+    facts = [_cut(name, spans, left) for name, spans in about(seen, on)][:rows]
+    does = _does(seen, on, columns - left - 2, lambda *fact: [_cut(*fact)])[:rows]
+    deep = max(len(facts), len(does))
+    facts += [[(" " * left, "")]] * (deep - len(facts))
     does += [[]] * (deep - len(does))
-    return [[*a, ("  ", ""), *b] for a, b in zip(about, does, strict=True)]
+    return [[*a, ("  ", ""), *b] for a, b in zip(facts, does, strict=True)]
 
 
-def _about(seen: Seen, on: CardAt) -> list[Named]:
+def about(seen: Seen, on: CardAt) -> list[Named]:
+    """What the card is, who holds it and what is wrong with it; what matters most comes first."""
     card, node = on.card, on.node
     facts: list[Named] = _holder(seen, on)
     facts.append(("node", [(node.name, "strong"), (f" {node.state}" if node.state != "connected" else "", "warn")]))
-    worn = card.problem or "not healthy"
-    facts.append(("wear", [("none", "good")] if card.healthy else [(f"{signs().warning} ", "bad"), (worn, "warn")]))
+    facts += _health(on)
     facts.append(("class", [(card.gpu_class, ""), (f" {card.name}", "dim")]))
+    links = _links(on)
+    facts += [("links", [(links, "")])] if links else []
+    if card.work_from in WORK_FROM and not card.parent:
+        facts.append(("work is", [(WORK_FROM[card.work_from], "dim")]))
     facts.append(("UUID", [(card.uuid, "dim")]))
-    if card.work_from in _WORK_FROM:
-        facts.append(("work is", [(_WORK_FROM[card.work_from], "dim")]))
     if node.simulated:
         facts.append(("note", [("simulated: its sensors are made up", "warn")]))
     return facts
 
 
+def _health(on: CardAt) -> list[Named]:
+    card = on.card
+    facts: list[Named] = []
+    if not card.healthy:
+        facts.append(("trouble", [(f"{signs().warning} ", "bad"), (card.problem or "not healthy", "bad")]))
+    elif card.problem:
+        facts.append(("note", [(card.problem, "dim")]))
+    for sentence in card.wear:
+        facts.append(("wear", [(f"{signs().warning} ", "bad"), (sentence, "warn")]))
+    if card.healthy and not card.wear:
+        facts.append(("wear", [("none", "good")]))
+    if card.parent:
+        whole = next((other for other in on.node.cards if other.uuid == card.parent), None)
+        of = f"GPU {whole.index}" if whole is not None else card.parent
+        facts.append(("MIG", [(card.mig_profile or "instance", "strong"), (f" of {of}", "dim")]))
+    words = throttle.words(on.throttle)
+    if words:
+        held = "slowed" if on.held_back else "clocks"
+        facts.append((held, [("; ".join(words), "warn" if on.held_back else "dim")]))
+    return facts
+
+
+def _links(on: CardAt) -> str:
+    """`NVLink to 7, PCIe 5 x16, NUMA 1`: what it is reached by."""
+    card = on.card
+    found: list[str] = []
+    if card.nvlink_peers is not None:
+        found.append(f"NVLink to {card.nvlink_peers}" if card.nvlink_peers else "no NVLink")
+    if card.pcie_generation is not None:
+        lanes = f" x{card.pcie_width}" if card.pcie_width is not None else ""
+        found.append(f"PCIe {card.pcie_generation}{lanes}")
+    if card.numa_node is not None:
+        found.append(f"NUMA {card.numa_node}")
+    if card.unified:
+        found.append("memory is the node's own")
+    return ", ".join(found)
+
+
 def _holder(seen: Seen, on: CardAt) -> list[Named]:
     if not on.card.replica:
-        return [("model", [(signs().free, "unused"), (" no replica holds it", "dim")])]
+        told = " its instances are held one by one" if on.split else " no replica holds it"
+        return [("model", [(signs().free, "unused"), (told, "dim")])]
     replica = seen.state.replicas.get(on.card.replica)
     if replica is None:
         return [("replica", [(on.card.replica, "strong"), (" not told of yet", "dim")])]
@@ -75,31 +114,77 @@ def _holder(seen: Seen, on: CardAt) -> list[Named]:
     several = f", {len(replica.cards)} cards" if len(replica.cards) > 1 else ""
     return [
         ("model", [(replica.model, "strong")]),
-        ("replica", [(replica.id, ""), (f" {replica.state} {ago}", state or "dim"), (several, "dim")]),
+        ("replica", [(replica.id, ""), (f" {replica.state} {ago}{several}", state or "dim")]),
     ]
 
 
-def _charted(seen: Seen, on: CardAt, columns: int) -> list[Line]:
-    name, place = on.node.name, on.place
-    memory = pair(on.memory_used_bytes, on.card.memory_total_bytes)
-    idle = [(f" {signs().warning} idle", "warn")] if on.idle and not on.stale else []
-    rows: list[tuple[str, list[Span], str, float, float | None]] = [
-        ("work", [(percent(on.work), "strong"), *idle], "work", 0.0, 100.0),
-        ("busy", [(percent(on.busy), "")], "busy", 0.0, 100.0),
-        ("memory", [(memory, "")], "memory", 0.0, 100.0),
-        ("power", [(_power(on), "")], "power", 0.0, on.card.power_limit_w),
-        ("heat", [(degrees(on.temperature), "")], "temperature", COOL_C - 10, TOP_C - COOL_C + 10),
-    ]
-    lines: list[Line] = []
-    for title, spans, figure, floor, top in rows:
-        line: Line = [(fit(title, NAME), "dim"), *_padded(spans, FIGURE)]
-        room = columns - NAME - FIGURE
-        if room >= LEAST_SPARK:
-            samples = [value - floor for value in seen.history.card(name, place, figure)]
-            full = top or max((value for value in samples if value == value), default=0.0)
-            line.append((spark(samples, room, top=full * AIR if full > 0 else None), "spark"))
-        lines.append(line)
+def _does(
+    seen: Seen, on: CardAt, columns: int, laid_out: Callable[[str, Iterable[Span], int], list[Line]]
+) -> list[Line]:
+    """Figures with their past, then those without one, each only where it is told; `laid_out` places the latter."""
+    lines = [_charted(seen, on, columns, *row) for row in _rows(on)]
+    for name, text in (
+        ("profile", _profile(on)),
+        ("clock", "" if on.clock_mhz is None else f"{on.clock_mhz:,.0f} MHz"),
+        ("engine", _engine(on)),
+    ):
+        if text:
+            lines += laid_out(name, [(text, "")], columns)
     return lines
+
+
+Row = tuple[str, list[Span], str, float, float | None]
+"""Name, figure, the samples' name, the bottom of their scale, and its height where that is known."""
+
+
+def _rows(on: CardAt) -> list[Row]:
+    idle: list[Span] = [(f" {signs().warning} idle", "warn")] if on.idle and not on.stale else []
+    held: list[Span] = [(f" {THROTTLE_MARK} held", "warn")] if on.held_back and not on.stale else []
+    heat: list[Span] = [(degrees(on.temperature), "")]
+    if on.memory_temperature is not None:
+        heat.append((f" mem {degrees(on.memory_temperature)}", "dim"))
+    memory: Row = ("memory", [(pair(on.memory_used_bytes, on.card.memory_total_bytes), "")], "memory", 0.0, 100.0)
+    warmth: Row = ("heat", heat, "temperature", COOL_C - 10, TOP_C - COOL_C + 10)
+    if on.card.parent:
+        # An instance has its own memory and its card's heat; what its card does is not its doing alone.
+        return [memory, warmth]
+    return [
+        ("work", [(percent(on.work), "strong"), *(held or idle)], "work", 0.0, 100.0),
+        ("busy", [(percent(on.busy), "")], "busy", 0.0, 100.0),
+        memory,
+        ("power", [(_power(on), "")], "power", 0.0, on.card.power_limit_w),
+        warmth,
+    ]
+
+
+def _charted(
+    seen: Seen, on: CardAt, columns: int, title: str, spans: list[Span], figure: str, floor: float, top: float | None
+) -> Line:
+    line: Line = [(fit(title, NAME), "dim"), *_padded(spans, FIGURE)]
+    room = columns - NAME - FIGURE
+    if room >= LEAST_SPARK:
+        samples = [value - floor for value in seen.history.card(on.node.name, on.place, figure)]
+        full = top or max((value for value in samples if value == value), default=0.0)
+        line.append((spark(samples, room, top=full * AIR if full > 0 else None), "spark"))
+    return line
+
+
+def _profile(on: CardAt) -> str:
+    """`SM 61% tensor 31% DRAM 62% warps 44%`: what parts of the chip do, where that is counted."""
+    parts = (("SM", on.sm), ("tensor", on.tensor), ("DRAM", on.dram), ("warps", on.occupancy))
+    if all(value is None for _, value in parts[1:]):
+        return ""
+    return " ".join(f"{name} {percent(value)}" for name, value in parts if value is not None)
+
+
+def _engine(on: CardAt) -> str:
+    """What the engine that holds it takes of its node."""
+    figures, replica = on.figures, on.card.replica
+    if figures is None or not replica:
+        return ""
+    cpu, memory = figures.engine_cpu_percent.get(replica), figures.engine_memory_bytes.get(replica)
+    told = [f"{cpu / 100:.1f} CPUs"] if cpu is not None else []
+    return ", ".join([*told, f"{size(memory)} of the node"] if memory is not None else told)
 
 
 def _power(on: CardAt) -> str:
@@ -109,44 +194,8 @@ def _power(on: CardAt) -> str:
     return f"{on.power:.0f}/{on.card.power_limit_w:.0f} W"
 
 
-def group_lines(state: ClusterState, group: GroupLine, columns: int) -> list[Line]:
-    """What a folded group is made of."""
-    nodes = len(group.nodes)
-    facts: list[Named] = [
-        ("nodes", [(f"{nodes:,}", "strong"), (f" of {plural(group.cards, 'card')} each, all {group.word}", "")]),
-        ("class", [(group.gpu_class, "")]),
-        ("names", [(", ".join(group.nodes[:6]), ""), (f" and {nodes - 6:,} more" if nodes > 6 else "", "dim")]),
-    ]
-    figures: dict[Mode, list[float]] = {mode: [] for mode in Mode}
-    for name in group.nodes:
-        for mode, known in figures.items():
-            known += figures_of(state, name, mode)
-    facts += [(mode.value[:NAME], _range(known, mode)) for mode, known in figures.items()]
-    power = sum(state.node_load(name).power_w for name in group.nodes)
-    facts.append(("power", [(watts(power), "")]))
-    return [line for name, spans in facts for line in _wrapped(name, spans, columns)]
-
-
-def _range(figures: list[float], mode: Mode) -> list[Span]:
-    if not figures:
-        return [(signs().dash, "dim")]
-    mean = mode_figure(sum(figures) / len(figures), mode)
-    return [(mean, "strong"), (f"  {mode_figure(min(figures), mode)} to {mode_figure(max(figures), mode)}", "dim")]
-
-
-def meaning_lines() -> list[Line]:
-    """What the words and signs mean."""
-    return [
-        [
-            ("work", "strong"),
-            (_WORK, "dim"),
-        ],
-        [("busy", "strong"), (" is the share of time any kernel ran, however little of the chip it used.", "dim")],
-        [(f" {signs().free} ", "unused"), (" no replica holds it   ", "dim"), (" 35!", "worn"), (" worn", "dim")],
-    ]
-
-
-def _wrapped(name: str, spans: Iterable[Span], columns: int) -> list[Line]:
+def wrapped(name: str, spans: Iterable[Span], columns: int) -> list[Line]:
+    """A fact in as many lines as it takes, its name on the first."""
     rows = wrap([span for span in spans if span[0]], max(1, columns - NAME))
     return [[(fit(name if not number else "", NAME), "dim"), *row] for number, row in enumerate(rows)]
 

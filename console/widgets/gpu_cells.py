@@ -1,7 +1,7 @@
 """The work map's lines as spans: a cell a card, and beside them what the node does. Pure, and the same at any width.
 
-A cell says all it says in signs: a figure, dashes where no replica holds the card, `!` where it wears out. Colour only
-repeats it.
+A cell says all it says in signs: a figure, dashes where no replica holds the card, a mark where it wears out, is hot or
+is held back. Colour only repeats it.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from console.figures import percent, plural, spark, watts
 from console.signs import signs
 from console.state.attention import progress
-from console.state.cards import HOT_C, CardAt, Mode, cards_of, figures_of, scale
+from console.state.cards import HOT_C, CardAt, Mode, cards_of, figures_of, scale, worn
 from console.state.cluster import ClusterState
 from console.state.folding import GroupLine, NodeLine
 from console.state.history import History
@@ -30,6 +30,10 @@ TAIL_COLUMNS = 13
 POWER_COLUMNS = 9
 LEAST_NOTE, NOTE_COLUMNS = 14, 24
 """Columns for notes that the class and the power leave free."""
+WORN_MARK, HOT_MARK, THROTTLE_MARK = "!", "^", "~"
+"""Behind a card's figure: it wears out, it is hot, heat or power holds it back; the first that holds is shown."""
+SPLIT = "MIG"
+"""In place of a figure: the card takes no work, its instances do."""
 COMING = ("pending", "fetching", "checking", "starting", "draining")
 """States of a replica that holds cards and asks nothing of them yet, or soon no more."""
 AIR = 8 / 7
@@ -59,21 +63,24 @@ def cell(on: CardAt, mode: Mode, *, matches: bool = True) -> Span:
     figure = on.figure(mode)
     if figure is not None and not math.isfinite(figure):
         figure = None
-    if not on.card.healthy:
+    if worn(on.card):
         return (_worn(on, figure), "worn")
+    if on.split and not on.held:
+        return (f"{SPLIT:>{CELL - 1}} ", "dim")
     if not on.held:
         return _free(on, mode, figure)
     if figure is None:
         return (f"  {signs().dash} ", "unused")
-    mark = "^" if mode is Mode.TEMPERATURE and figure >= HOT_C else " "
+    hot = mode is Mode.TEMPERATURE and figure >= HOT_C
+    mark = HOT_MARK if hot else THROTTLE_MARK if on.held_back and not on.stale else " "
     text = f"{min(999.0, max(0.0, figure)):3.0f}{mark}"
-    return (text, "dim" if on.stale else "worn" if mark == "^" else heat(scale(figure, mode)))
+    return (text, "dim" if on.stale else "worn" if hot else heat(scale(figure, mode)))
 
 
 def _worn(on: CardAt, figure: float | None) -> str:
     if not on.held:
-        return f" {signs().free}!"
-    return f"  {signs().dash}!" if figure is None else f"{min(999.0, max(0.0, figure)):3.0f}!"
+        return f" {signs().free}{WORN_MARK}"
+    return f"  {signs().dash}{WORN_MARK}" if figure is None else f"{min(999.0, max(0.0, figure)):3.0f}{WORN_MARK}"
 
 
 def _free(on: CardAt, mode: Mode, figure: float | None) -> Span:
@@ -145,7 +152,7 @@ def node_spans(
     """One line of a node: its name, its cards, and on the first line what it does as a whole."""
     node = state.nodes[line.node]
     first = line.first == 0
-    spans: list[Span] = [(fit(plain(node.name) if first else "", layout.name), "strong"), (" ", "")]
+    spans: list[Span] = [(fit(plain(node.name), layout.name), "strong" if first else "dim"), (" ", "")]
     if layout.shown_class:
         spans += [(fit(plain(_class(node)) if first else "", CLASS_COLUMNS), "dim"), (" ", "")]
     spans.append((" ", ""))

@@ -4,7 +4,7 @@ The cursor is on a card, or on a folded group. It belongs to its key and survive
 stays where it was on the screen. Figures alone move no line more often than every ARRANGE_S.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import events
@@ -16,40 +16,25 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.signs import signs
-from console.state.cards import CardAt, Mode, card_at, card_facts, card_words, cards_of
-from console.state.cluster import ClusterState
+from console.state.cards import CardAt, Mode
 from console.state.filter import Filter
-from console.state.folding import Folds, GroupLine, MapLine, NodeLine, arrange
-from console.state.history import History
+from console.state.folding import Folds, GroupLine, MapLine, NodeLine
 from console.widgets.columns import Seen
-from console.widgets.gpu_cells import (
-    CELL,
-    STEP,
-    RowLayout,
-    group_spans,
-    head_spans,
-    lay_out_rows,
-    name_width,
-    node_spans,
-    trend_spans,
-)
-from console.widgets.order import natural
+from console.widgets.gpu_map_lines import MapLines
 from console.widgets.paint import LineWidget, Span, spans_width
 from console.widgets.titles import set_title
-from llmgw.api.watch import NodeRow
 
 ARRANGE_S = 10.0
 """Lines stay for so long, however their figures change: what moves faster cannot be read or pointed at."""
 LEAST_WITH_HEAD = 3
 
 
-def _all(_: CardAt) -> bool:
-    return True
-
-
 class GpuMap(LineWidget, ScrollView, can_focus=True):
     """Nodes and their cards."""
 
+    DEFAULT_CSS = """
+    GpuMap { overflow-x: hidden; overflow-y: auto; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
@@ -73,27 +58,14 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.mode = Mode.WORK
-        self.folds = Folds()
-        self.filter = Filter()
         self.notice: list[list[Span]] = []
         """Lines shown while there is no node."""
-        self.lines: list[MapLine] = []
-        self._state = ClusterState()
-        self._history = History()
-        self._now = 0.0
+        self._book = MapLines()
         self._arranged_at = 0.0
         self._unarranged = False
         """Whether figures changed since the lines were arranged."""
-        self._names: list[str] = []
-        self._sorted: tuple[Mapping[str, NodeRow] | None, list[str]] = (None, [])
-        """All nodes with cards in their order, and the rows they are of."""
-        self._most_cards = 0
-        self._layout = RowLayout()
         self._deep = 1
         """Rows of the screen a line takes; the upper of two, where there is room for it, shows each card's past."""
-        self._spans: dict[str, list[Span]] = {}
-        self._trends: dict[str, list[Span]] = {}
         self._drawn: dict[int, tuple[list[Span], bool]] = {}
         self._cursor = 0
         self._place = 0
@@ -119,19 +91,19 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def show(self, seen: Seen, changed: Iterable[str] | None, *, structural: bool) -> None:
         """Show `seen`. `changed` are the nodes that differ, none is all; `structural` when lines may move at once."""
-        self._state, self._history, self._now = seen.state, seen.history, seen.now
+        self._book.see(seen)
         self._unarranged = True
         if changed is None:
-            self._forget_all()
+            self._book.forget_all()
         else:
-            self._forget(frozenset(changed))
+            self._book.forget(frozenset(changed))
         if structural or changed is None or seen.now - self._arranged_at >= ARRANGE_S:
             self._arrange()
         self._refresh_lines()
 
     def tick(self, seen: Seen) -> None:
         """A second has passed."""
-        self._state, self._history, self._now = seen.state, seen.history, seen.now
+        self._book.see(seen)
         if self._unarranged and seen.now - self._arranged_at >= ARRANGE_S:
             self._arrange()
             self._refresh_lines()
@@ -139,41 +111,57 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
     def set_mode(self, mode: Mode) -> None:
         """Cells show another figure."""
         if mode is not self.mode:
-            self.mode = mode
+            self._book.mode = mode
             self._redraw()
 
     def set_folds(self, folds: Folds) -> None:
         """Another arrangement."""
-        self.folds = folds
+        self._book.folds = folds
         self._arrange()
         self._redraw()
 
     def set_filter(self, filter_: Filter) -> None:
         """Nodes with a card that matches; other cards are dots."""
-        self.filter = filter_
+        self._book.filter = filter_
         self._arrange()
         self._redraw()
 
     @property
+    def mode(self) -> Mode:
+        """What cells show."""
+        return self._book.mode
+
+    @property
+    def folds(self) -> Folds:
+        """How the lines are arranged."""
+        return self._book.folds
+
+    @property
+    def filter(self) -> Filter:
+        """Which cards are looked for."""
+        return self._book.filter
+
+    @property
+    def lines(self) -> list[MapLine]:
+        """From top to bottom."""
+        return self._book.every
+
+    @property
     def folding(self) -> bool:
         """Whether quiet nodes are folded."""
-        return self.folds.folds(len(self._names)) and not self.filter
+        return self.folds.folds(len(self._book.names)) and not self.filter
 
     @property
     def nodes_shown(self) -> int:
         """Nodes that pass the filter."""
-        return len(self._names)
+        return len(self._book.names)
 
     # -- the cursor
 
     @property
     def card(self) -> CardAt | None:
         """The card under the cursor."""
-        line = self.line
-        if not isinstance(line, NodeLine):
-            return None
-        node = self._state.nodes.get(line.node)
-        return card_at(self._state, line.node, min(self._place, len(node.cards) - 1)) if node else None
+        return self._book.card(self.line, self._place)
 
     @property
     def line(self) -> MapLine | None:
@@ -182,8 +170,7 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def move_to(self, node: str, place: int = 0) -> bool:
         """Put the cursor on a card; whether its node is shown."""
-        found = (n for n, line in enumerate(self.lines) if isinstance(line, NodeLine) and line.node == node)
-        at = next((n for n in found if _holds(self.lines[n], place, self._layout.across)), None)
+        at = self._book.find(node, place)
         if at is None:
             return False
         self._go(at, place)
@@ -192,7 +179,7 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
     def action_move(self, by: int) -> None:
         """Up or down, in the same column."""
         at = max(0, min(self._cursor + by, len(self.lines) - 1))
-        self._go(at, self._column_place(at))
+        self._go(at, self._book.column_place(at, self._place))
 
     def action_page(self, by: int) -> None:
         """By windows."""
@@ -208,13 +195,13 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
         if not isinstance(line, NodeLine):
             self.action_move(by)
             return
-        cards = len(self._state.nodes[line.node].cards)
+        cards = len(self._book.state.nodes[line.node].cards)
         place = min(self._place, max(0, cards - 1)) + by
-        if line.first <= place < min(cards, line.first + self._layout.across):
+        if line.first <= place < min(cards, line.first + self._book.layout.across):
             self._go(self._cursor, place)
         elif 0 <= self._cursor + by < len(self.lines):
             at = self._cursor + by
-            self._go(at, self._end_place(at) if by < 0 else self._first_place(at))
+            self._go(at, self._book.end_place(at) if by < 0 else self._book.first_place(at))
 
     def action_open(self) -> None:
         """What the cursor is on."""
@@ -229,26 +216,10 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
         at = self._at(offset.y)
         if at >= len(self.lines):
             return
-        line, column = self.lines[at], self._layout.card_at(offset.x)
+        line, column = self.lines[at], self._book.layout.card_at(offset.x)
         self._go(at, line.first + (column or 0) if isinstance(line, NodeLine) else self._place)
         if event.chain == 2:
             self.action_open()
-
-    def _column_place(self, at: int) -> int:
-        """The place on line `at` under the column the cursor is in."""
-        across = max(1, self._layout.across)
-        line = self.lines[at] if at < len(self.lines) else None
-        return line.first + self._place % across if isinstance(line, NodeLine) else self._place
-
-    def _first_place(self, at: int) -> int:
-        line = self.lines[at]
-        return line.first if isinstance(line, NodeLine) else 0
-
-    def _end_place(self, at: int) -> int:
-        line = self.lines[at]
-        if not isinstance(line, NodeLine):
-            return 0
-        return max(0, min(len(self._state.nodes[line.node].cards), line.first + self._layout.across) - 1)
 
     def _go(self, at: int, place: int) -> None:
         before = (self._cursor_key, self._place)
@@ -261,77 +232,34 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     # -- the lines
 
-    def _matcher(self) -> Callable[[CardAt], bool]:
-        state, filter_ = self._state, self.filter
-        if not filter_:
-            return _all
-        return lambda on: filter_.matches(card_words(state, on), card_facts(state, on))
-
-    def _matching_names(self) -> list[str]:
-        state, filter_ = self._state, self.filter
-        if self._sorted[0] is not state.nodes:
-            names = sorted((name for name, node in state.nodes.items() if node.cards), key=natural)
-            self._sorted = (state.nodes, names)
-        names = self._sorted[1]
-        if not filter_:
-            return names
-        matches = self._matcher()
-        return [name for name in names if any(map(matches, cards_of(state, name)))]
-
     def _arrange(self) -> None:
-        state = self._state
-        self._arranged_at, self._unarranged = self._now, False
-        self._names = self._matching_names()
-        self._most_cards = max((len(state.nodes[name].cards) for name in self._names), default=0)
-        layout = lay_out_rows(self.size.width, name_width(self._names), self._most_cards)
-        if layout != self._layout:
-            self._layout = layout
-            self._forget_all()
-        folds = Folds(worst_first=self.folds.worst_first, fold=False) if self.filter else self.folds
-        lines = arrange(state, self._names, folds, layout.across)
+        self._arranged_at, self._unarranged = self._book.now, False
+        lines = self._book.arrange(self.size.width)
         if lines != self.lines:
             self._put(lines)
         elif any(isinstance(line, GroupLine) for line in lines):
-            self.lines = lines
-            self._forget_groups()
+            self._book.put(lines)
+            self._book.forget_groups()
             self.post_message(self.Arranged())
 
     def _put(self, lines: list[MapLine]) -> None:
         above = self._cursor - round(self.scroll_y)
         before = self._cursor_key
-        self.lines = lines
-        self._spans = {line.key: spans for line in lines if (spans := self._spans.get(line.key)) is not None}
+        self._book.put(lines)
         at = next((n for n, line in enumerate(lines) if line.key == before), None)
         if at is None:
             at = max(0, min(self._cursor, len(lines) - 1))
         self._cursor, self._cursor_key = at, lines[at].key if lines else ""
         self._fit_virtual_size()
         if 0 <= above < self._window_rows:
-            self.scroll_to(y=max(0, at - above), animate=False)
+            self.scroll_to(y=max(0, at - above), animate=False, force=True)
         self._scroll_to_cursor()
         self.post_message(self.Arranged())
         if self._cursor_key != before:
             self.post_message(self.Moved())
 
-    def _forget(self, nodes: frozenset[str]) -> None:
-        """Drop what was laid out of lines about `nodes`; lines out of sight are laid out when they are seen."""
-        for line in self.lines:
-            # A group's spread is of no use to the second: it is counted anew when lines are arranged.
-            if isinstance(line, NodeLine) and line.node in nodes:
-                self._spans.pop(line.key, None)
-                self._trends.pop(line.key, None)
-
-    def _forget_groups(self) -> None:
-        for line in self.lines:
-            if isinstance(line, GroupLine):
-                self._spans.pop(line.key, None)
-
-    def _forget_all(self) -> None:
-        self._spans.clear()
-        self._trends.clear()
-
     def _redraw(self) -> None:
-        self._forget_all()
+        self._book.forget_all()
         self._refresh_lines()
 
     # -- the window
@@ -362,9 +290,9 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
     def _scroll_to_cursor(self) -> None:
         top, rows = round(self.scroll_y), self._window_rows
         if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False)
+            self.scroll_to(y=self._cursor, animate=False, force=True)
         elif self._cursor >= top + rows:
-            self.scroll_to(y=self._cursor - rows + 1, animate=False)
+            self.scroll_to(y=self._cursor - rows + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
         """Lay out for the new width."""
@@ -411,59 +339,18 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
         if not self.lines:
             return self._notice_line(y), False
         if y < self._head:
-            return head_spans(self._layout, self.mode, self._most_cards), False
+            return self._book.head(), False
         at = self._at(y)
         if at >= len(self.lines):
             return [], False
         line = self.lines[at]
         at_cursor = at == self._cursor
         if self._deep > 1 and (y - self._head) % self._deep == 0:
-            return [(signs().cursor if at_cursor else " ", "accent"), *self._trend_of(line)], at_cursor
-        spans: list[Span] = [(signs().cursor if at_cursor else " ", "accent"), *self._spans_of(line)]
+            return [(signs().cursor if at_cursor else " ", "accent"), *self._book.trend(line)], at_cursor
+        spans: list[Span] = [(signs().cursor if at_cursor else " ", "accent"), *self._book.spans(line)]
         if at_cursor and isinstance(line, NodeLine):
-            spans = self._ringed(spans, line)
+            spans = self._book.bracketed(spans, line, self._place)
         return spans, at_cursor
-
-    def _spans_of(self, line: MapLine) -> list[Span]:
-        spans = self._spans.get(line.key)
-        if spans is None:
-            if isinstance(line, GroupLine):
-                spans = group_spans(self._state, line, self._layout, self.mode)
-            elif line.node in self._state.nodes:
-                spans = node_spans(self._state, line, self._layout, self.mode, self._matcher(), self._now)
-            else:
-                spans = []
-            self._spans[line.key] = spans
-        return spans
-
-    def _trend_of(self, line: MapLine) -> list[Span]:
-        spans = self._trends.get(line.key)
-        if spans is None:
-            node = self._state.nodes.get(line.node) if isinstance(line, NodeLine) else None
-            spans = []
-            if node is not None and isinstance(line, NodeLine):
-                spans = trend_spans(self._history, line, node, self._layout, self.mode)
-            self._trends[line.key] = spans
-        return spans
-
-    def _ringed(self, spans: list[Span], line: NodeLine) -> list[Span]:
-        """The line with brackets around the cursor's card."""
-        node = self._state.nodes.get(line.node)
-        if node is None or not node.cards:
-            return spans
-        place = min(self._place, len(node.cards) - 1) - line.first
-        if not 0 <= place < self._layout.across:
-            return spans
-        wanted, left = self._layout.first_cell + place * STEP, 0
-        ringed: list[Span] = []
-        for text, tone in spans:
-            if left == wanted - 1:
-                text, tone = "[", "accent"
-            elif left == wanted + CELL and text == " ":
-                text, tone = "]", "accent"
-            ringed.append((text, tone))
-            left += spans_width([(text, tone)])
-        return ringed
 
     def _notice_line(self, y: int) -> list[Span]:
         top = max(0, (self.size.height - len(self.notice)) // 3)
@@ -471,7 +358,3 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
             return []
         line = self.notice[y - top]
         return [(" " * max(0, (self.size.width - spans_width(line)) // 2), ""), *line]
-
-
-def _holds(line: MapLine, place: int, across: int) -> bool:
-    return isinstance(line, NodeLine) and line.first <= place < line.first + max(1, across)

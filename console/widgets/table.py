@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.signs import signs
+from console.signs import signs, sort_mark
 from console.state.filter import Filter
 from console.text import fit, plain
 from console.widgets.columns import Cell, Column, Layout, Seen, TableSpec, lay_out
@@ -415,7 +415,9 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
         for column, room in zip(self._layout.columns, self._layout.widths, strict=True):
             title = column.title
             if column.key == self._order.column and column.sort is not None:
-                title = f"{title}{signs().down if self._order.descending else signs().up}"
+                mark = sort_mark(self._order.descending)
+                # Where both do not fit the arrow stays whole: cut short it would be none.
+                title = f"{title[: max(0, room - len(mark))]}{mark}"
             spans += [(fit(title, room, column.align), "head"), (" " * Layout.GAP, "")]
         return self.strip(spans, columns, self.tone("head"))
 

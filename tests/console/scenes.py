@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import copy
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import date
 from typing import TypeVar, cast
@@ -19,15 +21,18 @@ from console.screens.playground import Playground
 from console.state.store import Link, Store
 from llmgw.api.actions import Target
 from llmgw.api.client import AdminClient
-from llmgw.api.problems import Unreachable
+from llmgw.api.problems import Refused, Unreachable
+from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
+from llmgw.api.series import SeriesAnswer
 from llmgw.api.types import Explanation, ServeRequest, UsageInfo
-from tests.console import showcase
+from llmgw.core import why
+from tests.console import showcase, showcase_requests, showcase_series
 from tests.console.harness import NOWHERE, fed, until
 from tests.support.fleet_rows import NOW, empty_cluster
 
 T = TypeVar("T")
 
-TABS = ("overview", "models", "replicas", "nodes", "gpus", "weights", "keys", "audit")
+TABS = ("overview", "models", "replicas", "nodes", "gpus", "monitor", "weights", "keys", "audit")
 STATES = ("loading", "empty", "normal", "failure", "disconnected")
 SIZES = ((80, 24), (120, 40), (200, 60))
 
@@ -39,6 +44,10 @@ PAGES: dict[str, Place] = {
     "team": Place(view="team", subject=Subject(target=Target.TEAM, key="research")),
     "tenant": Place(view="tenant", subject=Subject(target=Target.TENANT, key="acme")),
     "outside": Place(view="model", subject=Subject(target=Target.MODEL, key="frontier-large")),
+    "charts-model": Place(view="charts", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
+    "charts-node": Place(view="charts", subject=Subject(target=Target.NODE, key=showcase.NODE)),
+    "charts-card": Place(view="charts", subject=Subject(target=Target.CARD, key=f"{showcase.NODE}/1")),
+    "request": Place(view="request", subject=Subject(target=Target.REQUEST, key=showcase_requests.REQUEST)),
     "explain": Place(view="explain", subject=Subject(target=Target.MODEL, key=showcase.BAD_MODEL)),
     "logs": Place(view="logs", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
     "try": Place(view="try", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
@@ -68,6 +77,22 @@ DIALOGS: dict[str, tuple[str, Sequence[str]]] = {
 """Dialog → the tab it is opened on, and the keys that open it."""
 
 
+CARD_SCENES: dict[str, tuple[str, int, Sequence[str]]] = {
+    "busy": ("gpu01", 0, ["b"]),
+    "memory": ("gpu03", 2, ["m"]),
+    "temperature": ("gpu07", 5, ["t"]),
+    "held-back": ("gpu03", 0, ["w"]),
+    "worn": ("gpu04", 1, ["w"]),
+    "idle": ("gpu04", 4, ["w"]),
+    "gone": ("gpu09", 6, ["w"]),
+    "split": ("gpu08", 6, ["m"]),
+    "instance": ("gpu08", 7, ["m"]),
+    "free": ("gpu10", 5, ["w"]),
+    "worst-first": ("gpu12", 0, ["o"]),
+}
+"""What there is to see of cards → node and place of the card under the cursor, and the keys pressed there."""
+
+
 class StillAdmin(Admin):
     """Answers what is prepared and says nothing more: no thread, no socket."""
 
@@ -86,9 +111,33 @@ class StillAdmin(Admin):
         """Nowhere."""
         return showcase.explanation()
 
+    def requests(self, query: RequestQuery) -> RequestPage:
+        """The same at any time."""
+        return RequestPage(requests=showcase_requests.matching(query) if self._used else ())
+
+    def request(self, request_id: str) -> RequestTold:
+        """One of them."""
+        line = next((line for line in showcase_requests.request_lines() if line.id == request_id), None)
+        if line is None:
+            raise Refused(f"no request {request_id} is known here")
+        return RequestTold(request=line, why=why.sentences(line))
+
     def explain_serve(self, request: ServeRequest) -> Explanation:
         """On two nodes."""
         return showcase.fitting(request.name or "glm-5.3")
+
+    def series(
+        self,
+        figures: Sequence[str],
+        of: Sequence[str] = ("cluster",),
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        step_s: float | None = None,
+    ) -> SeriesAnswer:
+        """Waves; on a cluster where nothing was used, of nothing."""
+        begin = NOW - 300 if start is None else start
+        return showcase_series.charted(figures, of[0], begin, step_s, reported=self._used)
 
     def usage(self, by: str | None = None, *, since: date | None = None, until: date | None = None) -> list[UsageInfo]:
         """The same of every span of time."""
@@ -110,6 +159,15 @@ class StillAdmin(Admin):
 
 def store_in(state: str) -> Store:
     """What the console has heard in `state`."""
+    store = copy.copy(_heard(state))
+    # The state never changes; samples are added to.
+    store.history = copy.deepcopy(store.history)
+    return store
+
+
+@functools.cache
+def _heard(state: str) -> Store:
+    """Heard once: a quarter of an hour of messages takes longer than all that is made of them."""
     if state == "loading":
         return Store()
     if state == "empty":
@@ -137,6 +195,7 @@ def visits(state: str) -> Iterator[tuple[str, Place]]:
         yield name, Place(view=name)
         if name == "keys":
             yield "usage", Place(view="usage")
+            yield "requests", Place(view="requests")
     if state in ("normal", "failure", "disconnected"):
         yield from PAGES.items()
 

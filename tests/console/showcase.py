@@ -14,6 +14,7 @@ from llmgw.api.types import Explanation, ProgressInfo, UsageInfo
 from llmgw.api.watch import (
     ALL_MODELS,
     AuditRow,
+    CardRow,
     ClusterRow,
     Delta,
     FiguresRow,
@@ -27,10 +28,12 @@ from llmgw.api.watch import (
     WeightsRow,
     scope_key,
 )
+from llmgw.core.card_use import AT_WORK_PERCENT
 from llmgw.core.catalog import Model
 from llmgw.core.external import External
 from llmgw.core.limits import Budget, Limits, Period, ScopeKind
 from llmgw.core.prices import Prices
+from llmgw.core.throttle import POWER_CAP, READ, SW_THERMAL
 from llmgw.core.verdicts import CardVerdict, NodeVerdict
 from tests.support.fleet_rows import (
     GB,
@@ -59,7 +62,22 @@ BAD_MODEL = "glm-5.2-air"
 HOSTILE_NODE = "rack[/]9"
 HOSTILE_MODEL = "[@click=app.quit]m[/]"
 CLASSES = {"gpu07": "a100-80g", "gpu08": "a100-80g", "gpu09": "l40s-48g", "gpu10": "l40s-48g", "gpu11": "l40s-48g"}
-WORN = {"gpu04": (1,), "gpu09": (6,)}
+WORN = {"gpu09": (6,)}
+FELL_OFF = "Xid 79: the card has fallen off the bus; reseat or replace it."
+WEARING = {("gpu04", 1): ("A bad memory row waits to be replaced by a spare: reset the card or restart the node.",)}
+"""Cards that work and wear out."""
+LIMITS_W = {"h100-80g": 700.0, "a100-80g": 400.0, "l40s-48g": 350.0}
+COUNTED = ("h100-80g",)
+"""Classes whose drivers count what parts of the chip do."""
+HELD_BACK = {("gpu03", 0): POWER_CAP, ("gpu07", 5): SW_THERMAL}
+"""Cards that heat or power holds back."""
+SPLIT = ("gpu08", 6, "a100-80g-mig-3g.40gb")
+"""A card with one MIG instance, which stands in the place after it."""
+BROKEN = {"qwen3-coder-30b-33f1": "open", "qwen2.5-7b-d805": "half-open"}
+"""Replicas that routers keep requests from."""
+BREAKER_OPEN = (
+    "replica qwen3-coder-30b-33f1 of model qwen3-coder-30b: breaker open on 1 of 2 routers, last failure: status 503"
+)
 HELD: tuple[tuple[str, str, str, int, int, float], ...] = (
     # replica, model, node, first card, cards, work
     ("llama-3.3-70b-1f02", "llama-3.3-70b", "gpu01", 0, 4, 78.0),
@@ -78,7 +96,7 @@ HELD: tuple[tuple[str, str, str, int, int, float], ...] = (
     ("qwen2.5-7b-6a39", "qwen2.5-7b", "gpu10", 0, 1, 18.0),
     ("qwen2.5-7b-bb17", "qwen2.5-7b", "gpu10", 1, 1, 69.0),
     ("qwen2.5-7b-d805", "qwen2.5-7b", "gpu10", 2, 1, 44.0),
-    ("embed-m3-07aa", "embed-m3", "gpu10", 3, 1, 12.0),
+    ("embed-m3-07aa", "embed-m3", "gpu08", 7, 1, 12.0),
     ("mistral-large-c901", "mistral-large", "gpu07", 0, 8, 35.0),
 )
 """Replicas that answer."""
@@ -97,7 +115,11 @@ def rows() -> dict[str, dict[str, msgspec.Struct]]:
     """A normal day."""
     nodes = _nodes()
     return {
-        "cluster": {"cluster": msgspec.structs.replace(cluster_row(), client_url="http://gpu01.lab:8080")},
+        "cluster": {
+            "cluster": msgspec.structs.replace(
+                cluster_row(), client_url="http://gpu01.lab:8080", problems=(BREAKER_OPEN,)
+            )
+        },
         "models": dict(_models()),
         "replicas": dict(_replicas()),
         "nodes": dict(nodes),
@@ -122,8 +144,42 @@ def _nodes() -> dict[str, NodeRow]:
         gpu_class = CLASSES.get(name, "h100-80g")
         row = node_row(name, CARDS, gpu_class=gpu_class, held=held.get(name), worn=WORN.get(name, ()), state=state)
         problems = ("the clock is 3.2 s off",) if name == "gpu08" else ()
-        found[name] = msgspec.structs.replace(row, problems=problems)
+        told = tuple(_card(name, card) for card in row.cards)
+        found[name] = msgspec.structs.replace(row, problems=problems, cards=told)
     return found
+
+
+def _card(node: str, card: CardRow) -> CardRow:
+    """With what a driver tells of it besides its name."""
+    limit = LIMITS_W[card.gpu_class]
+    told = msgspec.structs.replace(
+        card,
+        problem=FELL_OFF if not card.healthy else "",
+        wear=WEARING.get((node, card.index), ()),
+        power_limit_w=limit,
+        work_from="sm" if card.gpu_class in COUNTED else "power",
+        pcie_generation=5 if card.gpu_class == "h100-80g" else 4,
+        pcie_width=16,
+        numa_node=card.index // 4,
+        nvlink_peers=0 if card.gpu_class == "l40s-48g" else CARDS - 1,
+    )
+    split_node, place, instance = SPLIT
+    if node != split_node or card.index not in (place, place + 1):
+        return told
+    if card.index == place:
+        words = "The card is split into MIG instances; the instances take work, the card does not."
+        return msgspec.structs.replace(told, problem=words, memory_total_bytes=None)
+    profile = instance.partition("mig-")[2]
+    return CardRow(
+        uuid=card.uuid,
+        index=1000 * (place + 1) + 2,
+        name=f"{card.name} MIG {profile}",
+        gpu_class=instance,
+        memory_total_bytes=40 * GB,
+        replica=card.replica,
+        parent=card_uuid(node, place),
+        mig_profile=profile,
+    )
 
 
 def _models() -> dict[str, ModelRow]:
@@ -179,7 +235,8 @@ def _replicas() -> dict[str, ReplicaRow]:
     for place, (id_, model, node, first, cards, work) in enumerate(HELD):
         uuids = tuple(card_uuid(node, index) for index in range(first, first + cards))
         since_s = 1_800.0 * (place + 1)
-        found[id_] = replica_row(id_, model, node, cards=uuids, since_s=since_s, in_flight=round(work / 9))
+        row = replica_row(id_, model, node, cards=uuids, since_s=since_s, in_flight=round(work / 9))
+        found[id_] = msgspec.structs.replace(row, breaker=BROKEN.get(id_, ""))
     for id_, model, node, first, cards, state, since_s in COMING:
         uuids = tuple(card_uuid(node, index) for index in range(first, first + cards))
         done = {"fetching": 115, "checking": 75}.get(state)
@@ -206,7 +263,45 @@ def _figures(node: NodeRow, wave: float) -> FiguresRow:
             for index in range(first, first + cards):
                 work[index] = min(99.0, mean * wave + (index * 7) % 5)
     heard_s = {"gpu12": 38.0, "gpu08": 4.2}.get(node.name, 1.4)
-    return figures_row(node, tuple(work), heard_s=heard_s)
+    return _told(node, work, figures_row(node, tuple(work), heard_s=heard_s))
+
+
+def _told(node: NodeRow, work: list[float], row: FiguresRow) -> FiguresRow:
+    """With each share of its limit, its parts, its rest and what holds it back; an instance has its memory alone."""
+    whole = [not card.parent and card.memory_total_bytes is not None and card.healthy for card in node.cards]
+    counted = node.cards[0].gpu_class in COUNTED
+    held = [id_ for id_ in dict.fromkeys(card.replica for card in node.cards) if id_]
+
+    def column(value: Callable[[int], float], *, only: bool = True) -> tuple[float | None, ...]:
+        return tuple(value(place) if whole[place] and only else None for place in range(len(work)))
+
+    power = column(lambda place: (node.cards[place].power_limit_w or 0.0) * (0.14 + 0.0078 * work[place]))
+    return msgspec.structs.replace(
+        row,
+        memory_used_bytes=tuple(
+            None if card.memory_total_bytes is None or not card.healthy else used
+            for card, used in zip(node.cards, row.memory_used_bytes, strict=True)
+        ),
+        utilization_percent=column(lambda place: min(100.0, work[place] * 1.4)),
+        work_percent=column(lambda place: work[place] if counted else 14.0 + 0.78 * work[place]),
+        power_w=power,
+        temperature_c=tuple(
+            value if card.healthy else None for card, value in zip(node.cards, row.temperature_c, strict=True)
+        ),
+        memory_temperature_c=column(lambda place: 44.0 + work[place] / 2.4, only=counted),
+        sm_clock_mhz=column(lambda place: 1980.0 if work[place] else 345.0),
+        sm_occupancy_percent=column(lambda place: work[place] * 0.42, only=counted),
+        tensor_active_percent=column(lambda place: work[place] * 0.31, only=counted),
+        dram_active_percent=column(lambda place: work[place] * 0.68, only=counted),
+        throttle_reasons=tuple(
+            READ | HELD_BACK.get((node.name, place), 0) if whole[place] else 0 for place in range(len(work))
+        ),
+        resting_since=tuple(
+            NOW - 18_400.0 if whole[place] and work[place] < AT_WORK_PERCENT else None for place in range(len(work))
+        ),
+        engine_cpu_percent={id_: 140.0 + 10 * len(id_) for id_ in held},
+        engine_memory_bytes={id_: (4 + len(id_) % 5) * GB for id_ in held},
+    )
 
 
 def _traffic(wave: float) -> dict[str, TrafficRow]:

@@ -208,14 +208,19 @@ async def test_a_field_that_is_needed_is_no_mistake_before_one_was_there(plane: 
 async def test_a_model_without_room_may_be_served_and_the_form_says_that_it_waits(
     plane: tuple[ConsolePlane, Path],
 ) -> None:
-    _, socket = plane
+    control, socket = plane
     async with following(socket) as (console, pilot):
         await pilot.press("s", *"sim:one")
         await fill(pilot, console, "context", str(FULL_CONTEXT))
         await until(lambda: "waits for room: gpu02: 14.2 GB missing" in promise_of(console))
         assert "0 of 3 nodes can take it" in screen_text(console)
+        assert "it would fit: vllm on 2 cards [/] of h100-80g (tp 2)" in screen_text(console)
+        assert "does not fit in memory" not in screen_text(console)
+        await fill(pilot, console, "tp", "2")
         await pilot.press("enter")
         await until(lambda: toasts(console) == ["sim is served"])
+        served = next(call for call in control.calls if call[0] == "serve")
+        assert served[1] == t.ServeRequest(source="sim:one", context_length=FULL_CONTEXT, tp=2)
 
 
 @pytest.mark.asyncio

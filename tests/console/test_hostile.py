@@ -49,6 +49,17 @@ HOSTILE = (
     "$warning {0} %s \\[",
 )
 
+KINDS = (
+    "org/m[/] gpu[b  [/etc/x] $warning {0} %s \\[",
+    'reply [1, "3" then [b + z',
+    "[@click=app.boom()]m[/]",
+    "c1\x9b31m\x85next esc\x1b[31mred\x1b]0;title\x07",
+    "new\nline\ttab\rback bidi\u202eevil\u2066 wide漢字かな🧑\u200d🚀 e" + "\u0301" * 50,
+    "",
+    "x" * 5000,
+)
+"""The same by what they would do, several in one where none hides another: for what is opened word by word."""
+
 cases = pytest.mark.case("C27")
 SPENT = Budget(amount_micros=0, period=Period.MONTH)
 
@@ -139,7 +150,7 @@ async def test_every_view_shows_them_and_goes_on(size: tuple[int, int]) -> None:
 
 @cases
 @pytest.mark.asyncio
-@pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("word", KINDS, ids=range(len(KINDS)))
 async def test_every_page_and_dialog_shows_it_and_goes_on(word: str) -> None:
     console = console_with(snapshot(hostile_cluster(word)))
     topics = {
@@ -201,7 +212,7 @@ async def test_clicking_it_runs_nothing() -> None:
 
 @cases
 @pytest.mark.asyncio
-@pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("word", KINDS, ids=range(len(KINDS)))
 async def test_toasts_errors_explanations_and_the_header_are_no_exception(word: str, tmp_path: Path) -> None:
     async with fake_feed(tmp_path / "s") as server:
         verdict = NodeVerdict(node=word, profile=word, fits=False, message=word)

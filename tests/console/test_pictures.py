@@ -13,8 +13,22 @@ import pytest
 
 from console.app import Console
 from console.places import Place
-from tests.console.harness import shown
-from tests.console.scenes import DIALOGS, PAGES, SIZES, STATES, TABS, console_in, disconnect, settle, visit, visits
+from console.screens.gpus import Gpus
+from tests.console.harness import console_with, shown
+from tests.console.scenes import (
+    CARD_SCENES,
+    DIALOGS,
+    PAGES,
+    SIZES,
+    STATES,
+    TABS,
+    console_in,
+    disconnect,
+    settle,
+    visit,
+    visits,
+)
+from tests.console.test_gpus import wide_fleet
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11),
@@ -63,6 +77,33 @@ async def test_dialogs(dialog: str, size: tuple[int, int], same_picture: SamePic
         await pilot.pause(0.4)
         await settle(console, pilot)
         assert same_picture(console, f"dialog-{dialog}-{size[0]}x{size[1]}")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_cards(size: tuple[int, int], same_picture: SamePicture) -> None:
+    console = console_in("normal")
+    different = []
+    async with shown(console, size=size) as pilot:
+        await visit(console, pilot, Place(view="gpus"))
+        view = console.main.view
+        assert isinstance(view, Gpus)
+        for name, (node, place, pressed) in CARD_SCENES.items():
+            await pilot.press(*pressed)
+            assert view.map.move_to(node, place)
+            await settle(console, pilot)
+            if not same_picture(console, f"gpus-{name}-{size[0]}x{size[1]}"):
+                different.append(name)
+    assert different == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_a_thousand_nodes(size: tuple[int, int], same_picture: SamePicture) -> None:
+    console = console_with(wide_fleet(1000), start="gpus")
+    async with shown(console, size=size) as pilot:
+        await settle(console, pilot)
+        assert same_picture(console, f"gpus-thousand-{size[0]}x{size[1]}")
 
 
 @pytest.mark.asyncio

@@ -18,6 +18,9 @@ CLICK = "[@click=app.quit]m[/]"
 MIXED = "bidi\u202eevil\u2066 wide漢字かな🧑\u200d🚀 e" + "\u0301" * 50
 WORDS = [CLICK, "gpu[b ", "esc\x1b[31mred\x1b]0;title\x07", MIXED, "", MEGABYTE]
 """One of each kind; `test_hostile` has them all on the tabs."""
+MOST_CLICKS = 5
+DRAGGED = ("help", "palette", "line", "filter", "serve", "restart", "remove", "key", "join")
+"""A dialog of each kind of screen: those of a kind lie on the terminal alike."""
 SIZES = [(20, 5), (1, 1), (200, 2)]
 
 cases = pytest.mark.case("C27")
@@ -100,7 +103,8 @@ async def test_clicking_it_anywhere_runs_nothing() -> None:
         for name, place in places(CLICK):
             await visit(console, pilot, place)
             spots = [(line.find("app.quit"), y) for y, line in enumerate(screen_lines(console)) if "app.quit" in line]
-            for spot in spots[:8]:
+            # What stands under each other is one column of one widget: a click on it anywhere is the same click.
+            for spot in list({x: (x, y) for x, y in spots}.values())[:MOST_CLICKS]:
                 await pilot.click(offset=spot)
                 clicked.append(name)
                 alive(console)
@@ -162,13 +166,13 @@ async def test_a_terminal_that_is_dragged_about() -> None:
     async with shown(console, size=(120, 40)) as pilot:
         for number, (_, place) in enumerate(visits("normal")):
             await visit(console, pilot, place)
-            for step in range(12):
+            for step in range(3):
                 columns, rows = 20 + (number * 37 + step * 53) % 180, 5 + (number * 11 + step * 17) % 55
                 await pilot.resize_terminal(columns, rows)
             await settle(console, pilot)
             harmless(screen_lines(console), columns)
             assert len(screen_lines(console)) == rows
-        for tab, pressed in DIALOGS.values():
+        for tab, pressed in (DIALOGS[name] for name in DRAGGED):
             await visit(console, pilot, Place(view=tab))
             await pilot.press(*pressed)
             for columns, rows in ((20, 5), (200, 60), (80, 24)):

@@ -412,11 +412,14 @@ async def test_a_key_is_made_in_the_team_under_the_cursor_with_limits_and_a_budg
         assert "refuses every request" in said(console, "parallel")
         await put(pilot, console, "parallel", "")
         assert promised(console).endswith("; 60 rpm, 5.00/day,50.00/month")
+        await put(pilot, console, "band", "Gold!")
+        assert "is no band's name" in said(console, "band")
+        await put(pilot, console, "band", "gold")
         await pilot.press("enter")
         await until(lambda: isinstance(console.screen, Shown))
         made = control.calls[0][1]
         assert made == t.KeyCreate(
-            name="ci", team="research", limits=Limits(rpm=60), budgets=(budget(5, Period.DAY), budget(50))
+            name="ci", team="research", limits=Limits(rpm=60), budgets=(budget(5, Period.DAY), budget(50)), band="gold"
         )
         assert KEY in screen_text(console)
 

@@ -88,7 +88,7 @@ class TestWritten:
             # The mean of eight moves by an eighth, and reads the same.
             await tell(console, pilot, works(console, "gpu01", [*work[:3], work[3] + 1, *work[4:]]))
             assert [(region.x, region.width, region.height) for region in asked] == [
-                (map_._layout.first_cell + 3 * STEP, CELL, 1)
+                (map_._book.layout.first_cell + 3 * STEP, CELL, 1)
             ]
 
     async def test_and_so_it_does_in_the_small_map(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,8 @@ def test_progress_in_figures() -> None:
     assert said(ORPHAN) == "47 GB"
     assert said(WeightsRow(source="s", id="i", state="resolving")) == "–"
     assert said(WeightsRow(source="s", id="i", state="fetching", done_bytes=2 * GB)) == "2 GB"
+    read_back = msgspec.structs.replace(ORPHAN, phase="checking", checked_bytes=20 * GB)
+    assert said(read_back) == "███░░░░░  43% of 47 GB"
     more = WeightsRow(source="s", id="i", state="fetching", done_bytes=9 * GB, total_bytes=8 * GB)
     assert "100%" in said(more)
 
@@ -72,6 +74,13 @@ def test_what_removing_costs() -> None:
     state, _ = ClusterState().apply(sets(), at=NOW)
     sentence = consequences.removes_weights(state, (ORPHAN.source, FAILED.source))
     assert sentence == "Deletes 2 sets of weights from the mirror: frees 50 GB in 2 files. No model needs it."
+    lying = msgspec.structs.replace(ORPHAN, in_place=True)
+    state, _ = state.apply(delta({"weights": {lying.source: lying}}), at=NOW)
+    sentence = consequences.removes_weights(state, (ORPHAN.source, FAILED.source))
+    assert sentence == (
+        "Deletes 2 sets of weights from the mirror: frees 3 GB in 1 file. No model needs it. "
+        "The files of 1 set lie where an operator put them, and stay."
+    )
 
 
 @pytest.mark.asyncio
@@ -128,11 +137,42 @@ class TestView:
             assert view.subjects() == (Subject(target=Target.WEIGHTS, key=FAILED.source),)
             assert {"weights.fetch.again", "weights.remove"} <= {command.id for command in console.main.commands()}
 
+    async def test_a_whole_set_can_be_read_back_and_says_what_was_found(self) -> None:
+        console = console_with(sets(), start="weights")
+        async with shown(console, size=(200, 40)) as pilot:
+            view = view_of(console)
+            assert view.table.move_to(ORPHAN.source)
+            await pilot.pause()
+            verify = next(command for command in console.main.commands() if command.id == "weights.verify")
+            assert verify.key == "v"
+            row = msgspec.structs.replace(ORPHAN, phase="checking", checked_bytes=20 * GB)
+            await tell(console, pilot, delta({"weights": {row.source: row}}))
+            assert "43% of 47 GB" in screen_text(console)
+            assert "weights.verify" not in {command.id for command in console.main.commands()}
+            row = msgspec.structs.replace(ORPHAN, verdict="its file is what was published [/]", intact=True)
+            await tell(console, pilot, delta({"weights": {row.source: row}}))
+            assert "its file is what was published [/]" in screen_text(console)
+            assert view.table.move_to(FAILED.source)
+            await pilot.pause()
+            assert "weights.verify" not in {command.id for command in console.main.commands()}
+
+    async def test_marked_orphans_go_together_with_what_they_hold_in_sight(self) -> None:
+        console = console_with(sets(), start="weights")
+        async with shown(console) as pilot:
+            view = view_of(console)
+            for source in (ORPHAN.source, FAILED.source):
+                assert view.table.move_to(source)
+                await pilot.press("space")
+                await pilot.pause()
+            await pilot.press("D")
+            await pilot.pause()
+            assert "Deletes 2 sets of weights from the mirror: frees 50 GB" in " ".join(screen_text(console).split())
+
     async def test_viewers_can_change_nothing(self) -> None:
         console = console_with(snapshot(small_rows(), role="viewer"), start="weights")
         async with shown(console):
             ids = {command.id for command in console.main.commands()}
-            assert not ids & {"weights.fetch", "weights.fetch.again", "weights.remove"}
+            assert not ids & {"weights.fetch", "weights.fetch.again", "weights.remove", "weights.verify"}
 
     async def test_filter_and_empty(self) -> None:
         console = console_with(sets(), start="weights")

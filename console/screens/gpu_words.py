@@ -1,0 +1,38 @@
+"""What the GPUs view says in words: its modes, the map's title and counts, and what stands where no card is."""
+
+from console.figures import plural
+from console.state.cards import Mode
+from console.state.cluster import ClusterState
+from console.widgets.lines import Line
+
+MEANING = {
+    Mode.WORK: "how much of each chip is at work",
+    Mode.BUSY: "share of time any kernel ran",
+    Mode.MEMORY: "percent of each card's memory in use",
+    Mode.TEMPERATURE: "degrees Celsius",
+}
+KEYS = {Mode.WORK: "w", Mode.BUSY: "b", Mode.MEMORY: "m", Mode.TEMPERATURE: "t"}
+LABELS = {Mode.WORK: "work", Mode.BUSY: "busy", Mode.MEMORY: "memory", Mode.TEMPERATURE: "temp"}
+
+
+def notice(state: ClusterState, filter_: str = "") -> list[Line]:
+    """Lines where nodes will be."""
+    if filter_ and state.nodes:
+        return [[("no card matches ", "dim"), (filter_, "strong")], [("esc", "key"), (" shows all", "dim")]]
+    if state.nodes:
+        return [[("no node has a GPU: replicas run on the processors", "dim")], [("4", "key"), (" shows nodes", "dim")]]
+    return [[("No node has joined.", "dim")], [("4", "key"), (" shows nodes, and how one joins", "dim")]]
+
+
+def counts(state: ClusterState) -> list[tuple[str, str]]:
+    """All cards, and how many of each kind, as facts of a title."""
+    load = state.load
+    if not state.heard:
+        return []
+    return [
+        (plural(load.cards, "card"), ""),
+        (f"{load.worn:,} wearing out" if load.worn else "", "bold $error"),
+        (f"{load.idle:,} held, idle" if load.idle else "", "bold $warning"),
+        (f"{load.working:,} at work", ""),
+        (f"{load.free:,} free", ""),
+    ]
