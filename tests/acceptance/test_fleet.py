@@ -35,6 +35,10 @@ def test_a_fleet_serves_models_on_its_cards_and_ends_without_a_trace(tmp_path: P
         assert held == set(replica.cards)
         wait_for("sensors of held cards", lambda: _holds_memory(cluster, replica.node), within_s=30)
 
+        idle = wait_for("what its engine works on", lambda: _load(cluster, replica.id), within_s=30)
+        assert idle == (0, 0, 0.0)
+        assert "0 running, 0 waiting, KV 0%" in cluster.ctl("replicas").stdout
+
         answer = post(cluster, "/v1/chat/completions", chat_body("sim-llama-3.3-70b", tokens=3))
         assert answer.status == 200
         assert answer.json()["usage"]["completion_tokens"] == 3
@@ -61,6 +65,12 @@ def test_a_fleet_serves_models_on_its_cards_and_ends_without_a_trace(tmp_path: P
 def _holds_memory(cluster: DemoCluster, node: str) -> bool:
     cards = cluster.admin.node(node).cards
     return all((card.memory_used_bytes or 0) > 40 * 10**9 and card.power_limit_w == 700 for card in cards)
+
+
+def _load(cluster: DemoCluster, replica_id: str) -> tuple[int | None, int | None, float | None] | None:
+    """Requests its engine works on, requests that wait there, and its KV use; none before it says."""
+    [replica] = [r for r in cluster.admin.replicas() if r.id == replica_id]
+    return None if replica.running is None else (replica.running, replica.waiting, replica.kv_used)
 
 
 def test_a_size_that_is_none_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_an_answer_longer_than_the_context_is_refused_with_the_limit(real_cluste
 def test_no_path_reaches_the_admin_app(real_cluster: DemoCluster, path: str) -> None:
     import socket
 
-    with socket.create_connection(("127.0.0.1", real_cluster.port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", real_cluster.port), timeout=60) as sock:
         request = (
             f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {real_cluster.key}\r\nConnection: close\r\n\r\n"
         )

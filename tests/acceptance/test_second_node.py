@@ -59,7 +59,7 @@ def test_replicas_are_shared_and_outlive_their_agent(sim_cluster: DemoCluster, s
         wait_for("two replicas", lambda: sim_cluster.model_info("sim").ready == 2)
         (here,) = [r for r in sim_cluster.status().replicas if r.node == "second"]
         agent.send_signal(signal.SIGKILL)
-        agent.wait(timeout=10)
+        agent.wait(timeout=60)
         wait_for("its silence is noticed", lambda: _state(sim_cluster, "second") == "silent")
         assert psutil.pid_exists(here.pid)
         assert {post(sim_cluster, "/v1/chat/completions", chat_body("sim", tokens=2)).status for _ in range(4)} == {200}

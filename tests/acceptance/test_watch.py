@@ -163,7 +163,7 @@ def test_a_reader_continues_where_it_was_and_only_there(cluster: DemoCluster) ->
 
 def test_over_tcp_with_a_token_and_for_chosen_nodes_only(cluster: DemoCluster) -> None:
     token = (cluster.data / "admin.token").read_text().strip()
-    sock = socket.create_connection(("127.0.0.1", cluster.admin_port), timeout=5)
+    sock = socket.create_connection(("127.0.0.1", cluster.admin_port), timeout=60)
     reader = RawReader(sock, Subscription(topics=("nodes", "figures"), nodes=("elsewhere",)), token)
     first = reader.read()
     assert isinstance(first, Snapshot)

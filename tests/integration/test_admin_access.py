@@ -28,13 +28,17 @@ BODIES = {
     "model.serve": {"source": "sim:"},
     "model.add": {"model": {"name": "m", "source": "sim:"}},
     "model.scale": {"min": 1, "max": 1},
+    "model.fallbacks": {"fallbacks": ["x"]},
     "model.explain-serve": {"source": "sim:"},
     "replica.restart": {"target": "m"},
     "key.create": {"name": "k"},
     "key.limits": {"rpm": 1},
     "key.budget": {"budgets": []},
     "key.move": {"team": None},
+    "key.band": {"band": None},
+    "band.set": {"priority": 1},
     "team.create": {"name": "t"},
+    "team.band": {"band": None},
     "team.limits": {"tpm": None},
     "team.budget": {"budgets": [{"amount_micros": 1, "period": "day"}]},
     "team.move": {"tenant": None},
@@ -44,6 +48,8 @@ BODIES = {
     "node.join-token": {},
     "setting.set": {"value": 1},
     "weights.fetch": {"source": "file:/m/x.gguf"},
+    "weights.verify": {"source": "file:/m/needed.gguf"},
+    "weights.remove-orphans": {"ids": ["orphan.gguf"]},
 }
 
 
@@ -56,7 +62,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def request(
     server: Running, method: str, path: str, *, token: str | None = None, body: bytes | None = None
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         connection.request(method, path, body=body, headers=headers)
@@ -132,7 +138,7 @@ def test_what_is_not_there_is_a_problem(admin: Running) -> None:
     ],
 )
 def test_other_credentials_are_nobodys(admin: Running, header: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=60)
     connection.request("GET", "/api/v1/status", headers={"Authorization": header.encode("latin-1")})
     assert connection.getresponse().status == 401
     connection.close()
@@ -143,7 +149,7 @@ def test_the_actor_is_the_token_or_the_account_and_no_header(admin: Running) -> 
     AdminClient(parse_server(admin.unix, source="x")).serve(ServeRequest(source="sim:", name="by-account"))
     tcp = ServerTarget(host="127.0.0.1", port=admin.port, token=TOKENS["operator"])
     AdminClient(tcp).serve(ServeRequest(source="sim:", name="by-token"))
-    connection = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=60)
     headers = {
         "Authorization": f"Bearer {TOKENS['operator']}",
         "X-Actor": "root",

@@ -150,7 +150,7 @@ def test_a_key_is_not_cached(admin: Running) -> None:
 
 
 def test_a_half_sent_body_leaves_the_server_well(admin: Running) -> None:
-    with socket.create_connection(("127.0.0.1", admin.port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", admin.port), timeout=60) as sock:
         head = f"POST /api/v1/serve HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS['admin']}\r\n"
         sock.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
     assert send(admin, "GET", "/api/v1/status")[0] == 200

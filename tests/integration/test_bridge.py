@@ -62,7 +62,7 @@ async def answer(port: Port, context: ssl.SSLContext, body: bytes, *, path: str 
         with H2Peer(port.port, context) as peer:
             return peer.status(peer.call(path, body))
 
-    with trio.fail_after(8):
+    with trio.fail_after(60):
         code, message = await trio.to_thread.run_sync(ask)
     return (None if code < 0 else Status(code)), message
 
@@ -102,7 +102,7 @@ async def test_heartbeats_are_heard_and_are_no_events(tmp_path: Path) -> None:
     port = make_port(tmp_path)
     async with running(port), linked(enrolled(port, tmp_path / "n")):
         await port.event(NodeConnected)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while len(port.beats) < 3:  # noqa: ASYNC110 - the bridge has no event for it, on purpose
                 await trio.sleep(0.01)
         assert set(port.beats) == {"n1"}
@@ -176,7 +176,7 @@ async def test_malformed_streams(tmp_path: Path, body: bytes, status: Status) ->
     async with running(port):
         layout = enrolled(port, tmp_path / "n")
         assert (await answer(port, context_of(layout), body))[0] is status
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while port.server.nodes:
                 await trio.lowlevel.checkpoint()
         assert (await answer(port, context_of(layout), BEAT))[0] is Status.INVALID_ARGUMENT  # it serves on
@@ -238,7 +238,7 @@ async def test_a_node_that_takes_no_orders_is_dropped(tmp_path: Path) -> None:
             await port.event(NodeConnected)
             order = ServerMessage(log_request=LogRequest(request_id="r", shard_id="x" * 4000))
             sent = 0
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while port.server.send("n1", order):
                     sent += 1
                     await trio.lowlevel.checkpoint()
@@ -262,7 +262,7 @@ async def test_a_slow_control_plane_slows_its_agents_and_loses_nothing(tmp_path:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while port.server.events.statistics().current_buffer_used < 1024:
                     await trio.lowlevel.checkpoint()
             seen = 0
@@ -369,7 +369,7 @@ async def test_a_handshake_that_never_ends_is_cut(tmp_path: Path) -> None:
         stream = await trio.open_tcp_stream("127.0.0.1", port.port)
         async with stream:
             await stream.send_all(b"\x16\x03\x01")
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 try:
                     assert await stream.receive_some() == b""
                 except trio.BrokenResourceError:

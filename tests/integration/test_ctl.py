@@ -93,6 +93,16 @@ def test_a_key_is_the_only_thing_on_stdout(ctl: Ctl) -> None:
     assert ctl("keys", "revoke", "k1", "--yes").stderr == "k1 is refused here now, and everywhere within 30 s\n"
 
 
+def test_fallbacks_are_set_in_their_order_and_ended_by_a_word(ctl: Ctl) -> None:
+    ctl("model", "serve", "sim:", "--name", "qwen")
+    assert ctl("model", "fallbacks", "qwen", "b", "a").stderr == "qwen falls back to b, then a\n"
+    assert ctl("model", "fallbacks", "qwen", "none").stderr == "qwen falls back to no other model\n"
+    mixed = ctl("model", "fallbacks", "qwen", "a", "none")
+    assert (mixed.returncode, "none stands alone" in mixed.stderr) == (2, True)
+    calls = [call[1:3] for call in ctl.admin.control.calls if call[0] == "fallbacks"]
+    assert calls == [("qwen", ("b", "a")), ("qwen", ())]
+
+
 def test_exit_codes(ctl: Ctl, tmp_path: Path) -> None:
     assert ctl("status").returncode == 0
     refused = ctl("model", "show", "none")
@@ -232,16 +242,19 @@ def test_logs_are_safe_lines(ctl: Ctl) -> None:
 def test_following_ends_with_ctrl_c_and_at_a_stop(ctl: Ctl) -> None:
     command = [*LLMGW, "ctl", "--server", ctl.admin.unix, "logs", "gpu0", "--follow", "--tail", "1"]
     for end, code in ((signal.SIGINT, 130), (None, 0)):
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command, env=environment(Path("/")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "line 499\n"
-        if end is not None:
-            process.send_signal(end)
-        else:
-            ctl.admin.stop()
-        _, errors = process.communicate(timeout=15)
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "line 499\n"
+                if end is not None:
+                    process.send_signal(end)
+                else:
+                    ctl.admin.stop()
+                _, errors = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert (process.returncode, errors.strip()) == (code, "")
         until_sync(lambda: ctl.admin.control.open_logs == 0, deadline_s=5)
 
@@ -260,7 +273,7 @@ def test_a_reader_that_leaves_is_no_error(ctl: Ctl) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(15) == 141
+    assert process.wait(60) == 141
 
 
 def test_any_locale_prints_any_name(ctl: Ctl) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from llmgw.api.types import KeyCreate, LimitsChange, TeamCreate, TenantCreate, UsageInfo
+from llmgw.api.types import BandChange, KeyCreate, LimitsChange, TeamCreate, TenantCreate, UsageInfo
 from llmgw.core.limits import Budget, Limits, Period, ScopeKind
 from tests.support.admin_server import Running, running
 from tests.support.fake_control import KEY
@@ -177,3 +177,29 @@ def test_usage_for_scripts_and_people(ctl: Ctl) -> None:
     assert team["team"] == ""
     assert "is not a day" in ctl("usage", "--since", "yesterday", code=2).stderr
     assert "is before" in ctl("usage", "--since", "2026-02-02", "--until", "2026-02-01", code=1).stderr
+
+
+def test_bands_and_who_is_in_them(ctl: Ctl) -> None:
+    def asked() -> tuple[object, ...]:
+        return ctl.admin.control.band_calls[-1][:-1]
+
+    listed = ctl("bands").stdout.splitlines()
+    assert listed[0].split() == ["BAND", "PRIORITY", "WAITS", "KEYS", "TEAMS"]
+    assert listed[1].split() == ["gold", "10", "5", "s", "2", "0"]
+    assert listed[2].split() == ["default", "0", "30", "s", "(router.timeouts.queue)", "0", "0"]
+    assert json.loads(ctl("bands", "list", "--json").stdout)[0]["own_ttl"] is True
+    ctl("bands", "set", "bulk", "--priority", "-5", "--queue-ttl", "600")
+    assert asked() == ("set_band", "bulk", BandChange(priority=-5, queue_ttl=600.0))
+    ctl("bands", "set", "bulk", "--queue-ttl", "none")
+    assert asked() == ("set_band", "bulk", BandChange(queue_ttl=None))
+    assert "no number of seconds" in ctl("bands", "set", "bulk", "--queue-ttl", "soon", code=2).stderr
+    ctl("keys", "create", "ci", "--band", "gold")
+    assert ctl.asked("create_key")[0] == KeyCreate(name="ci", band="gold")
+    ctl("keys", "band", "k1", "gold")
+    assert asked() == ("key_band", "k1", "gold")
+    ctl("teams", "band", "blue", "none")
+    assert asked() == ("team_band", "blue", None)
+    assert "there are gold, default" in ctl("keys", "band", "k1", "silver", code=1).stderr
+    assert "used by key k1" in ctl("--yes", "bands", "remove", "gold", code=1).stderr
+    ctl("--yes", "bands", "remove", "bulk")
+    assert asked() == ("remove_band", "bulk")

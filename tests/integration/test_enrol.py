@@ -212,7 +212,7 @@ async def enroll_status(port: Port, body: bytes, *, end: bool = True) -> tuple[S
         with H2Peer(port.port, context) as peer:
             return peer.status(peer.call(ENROLL, body, end=end))
 
-    with trio.fail_after(8):
+    with trio.fail_after(60):
         code, message = await trio.to_thread.run_sync(ask)
     return Status(code), message
 
@@ -260,7 +260,7 @@ async def test_a_slow_enrolment_has_an_end(tmp_path: Path) -> None:
     async with running(port):
         status, _ = await enroll_status(port, frame(bytes(EnrollRequest(token="x", node="n"))))
         assert status is Status.DEADLINE_EXCEEDED
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await cancelled.wait()
 
 

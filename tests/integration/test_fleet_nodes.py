@@ -25,6 +25,7 @@ from llmgw.sim.fleet.service import Fleet
 from llmgw.wire.llmgw.v1 import (
     AgentMessage,
     DrainShard,
+    EngineLoads,
     LogRequest,
     ServerMessage,
     ShardSpec,
@@ -33,7 +34,7 @@ from llmgw.wire.llmgw.v1 import (
     StopShard,
 )
 from tests.support.agentport import Port, make_port, running
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.trio
 
@@ -113,7 +114,7 @@ async def get(hall: Hall, target: str, key: str = "") -> tuple[int, bytes]:
         authorization = f"Authorization: Bearer {key}\r\n" if key else ""
         await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}\r\n".encode())
         data = b""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while part := await stream.receive_some(65536):
                 data += part
     return int(data.split(b" ", 2)[1]), data
@@ -296,3 +297,40 @@ async def test_sensors_come_in_columns_when_they_changed(tmp_path: Path, monkeyp
         assert sensors.uuids == []
         assert sensors.memory_used_bytes[0] >= 40 * 10**9
         assert sensors.memory_used_bytes[1] == 0
+
+
+async def test_a_simulated_engine_says_what_it_works_on(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, nodes=1) as running:
+        [node] = running.connected
+        running.order(node, start_shard=StartShard(spec=spec("r1", args=["--rate", "5"]), engine_key="ek"))
+        idle = await _load(running, node, running_requests=0)
+        assert (idle.waiting, idle.slots, idle.kv_used, idle.failures) == ([0], [2], [0], [])
+        async with contextlib.AsyncExitStack() as clients:
+            for _ in range(3):
+                await clients.enter_async_context(_asked(running.hall))
+            busy = await _load(running, node, running_requests=2)
+            while not any(busy.waiting):
+                busy = await _load(running, node, running_requests=2)
+            assert (busy.shard_ids, busy.waiting) == (["r1/0"], [1])
+        await _load(running, node, running_requests=0)
+
+
+async def _load(running: Running, node: str, *, running_requests: int) -> EngineLoads:
+    """The next loads in which the one engine works on so many requests."""
+    with trio.fail_after(DEADLINE_S):
+        while True:
+            loads = (await running.message(node)).engine_loads
+            if loads is not None and loads.running == [running_requests]:
+                return loads
+    raise AssertionError
+
+
+@contextlib.asynccontextmanager
+async def _asked(hall: Hall) -> AsyncIterator[None]:
+    """A long answer is asked of r1 while the block runs."""
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":400,"stream":true}'
+    async with await trio.open_tcp_stream("127.0.0.1", int(hall.url.rpartition(":")[2])) as stream:
+        head = "POST /r/r1/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ek\r\n"
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        await stream.send_all((head + length).encode() + body)
+        yield

@@ -31,7 +31,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def connect(admin: Running) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", admin.port), timeout=15)
+    sock = socket.create_connection(("127.0.0.1", admin.port), timeout=60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 

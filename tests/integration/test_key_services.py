@@ -1,7 +1,7 @@
 """Keys and scopes from an operator's change to a router's answer: real database, real feed, a router's follower."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,9 @@ import msgspec
 import pytest
 import trio
 
-from llmgw.api.types import KeyCreate, KeyCreated, LimitsChange, TeamCreate, TenantCreate
+from llmgw.api.types import BandChange, KeyCreate, KeyCreated, LimitsChange, TeamCreate, TenantCreate
+from llmgw.control import settings
+from llmgw.control.bands import MAX_BANDS, BandService
 from llmgw.control.catalog import Catalog
 from llmgw.control.feed import FeedServer
 from llmgw.control.keys import KeyService
@@ -67,6 +69,9 @@ class Site:
     feed: FeedServer = field(init=False)
     scopes: ScopeService = field(init=False)
     keys: KeyService = field(init=False)
+    bands: BandService = field(init=False)
+    settings: dict[str, msgspec.Raw] = field(default_factory=dict)
+    """As this server heard of them last."""
     before_lookup: Callable[[], Awaitable[None]] | None = None
     """Waited for between reading a key and answering it."""
 
@@ -85,6 +90,12 @@ class Site:
             scopes=self.scopes,
             cluster_secret=SECRET,
         )
+        self.bands = BandService(
+            store=self.store, leadership=self.leadership, feed=self.feed, settings_changed=self._heard
+        )
+
+    def _heard(self, values: Mapping[str, msgspec.Raw]) -> None:
+        self.settings = dict(values)
 
     async def _lookup(self, digest: str) -> KeyRecord | None:
         record = await self.keys.lookup(digest)
@@ -374,3 +385,96 @@ async def _hear(layout: ServerLayout, ask: KeyAsk) -> list[ControlMessage]:
             while not any(isinstance(message, KeyAnswer) for message in messages):
                 messages += [decoder.decode(frame) for frame in frames.feed(await stream.receive_some(65536))]
     return messages
+
+
+@pytest.mark.trio
+async def test_a_key_waits_in_its_own_band_else_in_its_teams(site: Site) -> None:
+    """And a router that knows the key hears of either change at once."""
+    for name, priority in (("gold", 10), ("bronze", -10)):
+        await site.bands.set(name, BandChange(priority=priority), actor=ACTOR)
+    made = await site.create(team="blue")
+    own = await site.create(band="gold")
+
+    async def band(state: FollowerState, key: KeyCreated) -> str:
+        return (await state.authenticate(key.key.encode(), CLIENT)).band
+
+    async def becomes(state: FollowerState, key: KeyCreated, name: str) -> None:
+        with trio.fail_after(TOLD_S):
+            while await band(state, key) != name:  # noqa: ASYNC110 - nobody tells a client
+                await trio.sleep(0.01)
+
+    async with follower(site.layout) as state:
+        assert (await band(state, made), await band(state, own)) == ("", "gold")
+        told = await site.bands.set_team("blue", "bronze", actor=ACTOR)
+        assert told.message.startswith("team blue: band default → band bronze, 1 living keys; ")
+        await becomes(state, made, "bronze")
+        told = await site.bands.set_key(made.id, "gold", actor=ACTOR)
+        assert told.message.startswith(f"{made.id}: its team's band → band gold; ")
+        await becomes(state, made, "gold")
+        await site.bands.set_key(made.id, None, actor=ACTOR)
+        await becomes(state, made, "bronze")
+    assert [(key.id, key.band) for key in await site.keys.list()] == [(made.id, None), (own.id, "gold")]
+    assert [(team.name, team.band) for team in await site.scopes.list(ScopeKind.TEAM)] == [("blue", "bronze")]
+
+
+@pytest.mark.trio
+async def test_a_band_that_is_not_there_is_refused_naming_those_that_are(site: Site) -> None:
+    await site.bands.set("gold", BandChange(priority=10, queue_ttl=5.0), actor=ACTOR)
+    made = await site.create(team="blue")
+    sentence = "there is no band 'silver': there are gold, default"
+    with pytest.raises(InvalidInput, match=sentence):
+        await site.create(band="silver")
+    with pytest.raises(InvalidInput, match=sentence):
+        await site.bands.set_key(made.id, "silver", actor=ACTOR)
+    with pytest.raises(InvalidInput, match=sentence):
+        await site.bands.set_team("blue", "silver", actor=ACTOR)
+    await site.bands.set_key(made.id, "default", actor=ACTOR)
+
+
+@pytest.mark.trio
+async def test_a_band_goes_when_nobody_is_in_it(site: Site) -> None:
+    await site.bands.set("gold", BandChange(priority=10), actor=ACTOR)
+    made = await site.create(band="gold", team="blue")
+    await site.bands.set_team("blue", "gold", actor=ACTOR)
+    with pytest.raises(Conflict, match=f"used by key {made.id}, team blue: put them in another"):
+        await site.bands.remove("gold", actor=ACTOR)
+    await site.keys.revoke(made.id, actor=ACTOR)
+    await site.bands.set_team("blue", None, actor=ACTOR)
+    assert (await site.bands.remove("gold", actor=ACTOR)).message == "band gold removed"
+    with pytest.raises(NotFound, match="no band 'gold'"):
+        await site.bands.remove("gold", actor=ACTOR)
+    assert [band.name for band in await site.bands.list()] == ["default"]
+
+
+@pytest.mark.trio
+async def test_bands_are_listed_in_their_order_and_kept_within_bounds(site: Site) -> None:
+    assert [(b.name, b.priority, b.queue_ttl, b.own_ttl) for b in await site.bands.list()] == [
+        ("default", 0, 30.0, False)
+    ]
+    result = await site.bands.set("bulk", BandChange(priority=-1, queue_ttl=600.0), actor=ACTOR)
+    assert result.message == "band bulk made: priority -1, waits 600 s"
+    result = await site.bands.set("default", BandChange(queue_ttl=9.5), actor=ACTOR)
+    assert result.message == "band default made: priority 0, waits 9.5 s"
+    await site.bands.set("gold", BandChange(priority=7), actor=ACTOR)
+    result = await site.bands.set("gold", BandChange(queue_ttl=2.0), actor=ACTOR)
+    assert result.message == "band gold: priority 7, waits as long as router.timeouts.queue → priority 7, waits 2 s"
+    assert [(b.name, b.priority, b.queue_ttl) for b in await site.bands.list()] == [
+        *(("gold", 7, 2.0), ("default", 0, 9.5), ("bulk", -1, 600.0))
+    ]
+    rules = settings.admission({key: bytes(value) for key, value in site.settings.items()})
+    assert {(band.name, band.priority, band.queue_ttl) for band in rules.bands} == {
+        *(("gold", 7, 2.0), ("default", 0, 9.5), ("bulk", -1, 600.0))
+    }
+    for name, change in (
+        ("Gold", BandChange()),
+        ("a b", BandChange()),
+        ("x", BandChange(queue_ttl=0.0)),
+        ("x", BandChange(queue_ttl=float("inf"))),
+        ("x", BandChange(priority=10**9)),
+    ):
+        with pytest.raises(InvalidInput):
+            await site.bands.set(name, change, actor=ACTOR)
+    for number in range(MAX_BANDS - 3):
+        await site.bands.set(f"b{number}", BandChange(), actor=ACTOR)
+    with pytest.raises(Conflict, match=f"{MAX_BANDS} at most"):
+        await site.bands.set("more", BandChange(), actor=ACTOR)

@@ -249,6 +249,27 @@ async def test_a_redirect_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("why", ["refused", "limited", "missing"])
+async def test_a_mended_keys_file_ends_the_rest_of_its_endpoint(tmp_path: Path, why: str) -> None:
+    keys = tmp_path / "keys"
+    status = b"401 Unauthorized" if why == "refused" else b"429 Too Many Requests"
+    refusing = refuse(status, headers=b"Retry-After: 3600\r\n")
+    behaviour = by_key({FIRST: refusing, SECOND: answering(json_answer(COMPLETION))})
+    async with outside(behaviour) as (plane, (provider,)):
+        if why != "missing":
+            write_keys(keys, FIRST)
+        plane.state.apply(routing_to(provider, keys=keys))
+        assert (await plane.ask(post(chat()))).status in (429, 502)
+        assert plane.state.breakers == {"external:m:0": "open"}
+        write_keys(keys, SECOND)
+        with trio.fail_after(30):
+            while plane.state.breakers != {"external:m:0": "half-open"}:  # noqa: ASYNC110 - a plain dict
+                await trio.sleep(0.02)
+        assert (await plane.ask(post(chat()))).status == 200
+        assert plane.state.breakers == {}
+
+
+@pytest.mark.trio
 async def test_a_changed_keys_file_is_read_again_and_a_broken_one_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -446,3 +467,56 @@ async def test_what_a_router_saves_and_says_holds_no_providers_key(tmp_path: Pat
 def test_the_routing_type_is_what_the_feed_carries() -> None:
     routing = routing_to(Provider(answering(b"")))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(routing), type=Routing) == routing
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("status", [b"400 Bad Request", b"404 Not Found", b"422 No", b"429 Too Many Requests"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("padding", [0, 20_000], ids=["short", "long"])
+async def test_a_provider_that_repeats_the_gateways_key_does_not_tell_it_to_clients(
+    tmp_path: Path, status: bytes, path: str, padding: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = write_keys(tmp_path / "keys", FIRST)
+    document = {"error": {"message": f"no account for {FIRST}{'.' * padding}, {FIRST}", "type": "t", "code": "c"}}
+    raw = json_answer(document, status, b"x-their-key: " + FIRST.encode() + b"\r\nx-their-id: 7\r\n")
+
+    async def in_pieces(exchange: Exchange) -> None:
+        for at in range(0, len(raw), max(7, len(raw) // 50)):
+            await exchange.send(raw[at : at + max(7, len(raw) // 50)])
+            await trio.lowlevel.checkpoint()
+
+    async with outside(in_pieces) as (plane, (provider,)):
+        plane.state.apply(routing_to(provider, keys=keys))
+        with caplog.at_level(logging.DEBUG):
+            answer = await plane.ask(post(chat(max_tokens=5), path))
+        assert answer.status == int(status[:3])
+        assert answer.whole
+        assert FIRST.encode() not in answer.raw + answer.body
+        assert FIRST not in caplog.text
+        assert len(provider.received) == 1
+        # A long 404 is no error of an API: it is told as a route that is not there.
+        if path == "/v1/chat/completions" and not (padding and status.startswith(b"404")):
+            assert b"no account for " + b"*" * len(FIRST) in answer.body
+            assert answer.headers["x-their-id"] == "7"
+            assert "x-their-key" not in answer.headers
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nor_does_an_error_that_comes_under_status_200(tmp_path: Path, stream: bool) -> None:
+    keys = write_keys(tmp_path / "keys", FIRST)
+    document = {"error": {"message": f"no account for {FIRST}", "type": "t", "code": "c"}}
+    event = b"data: " + json.dumps(document).encode() + b"\n\n"
+
+    async def in_pieces(exchange: Exchange) -> None:
+        raw = SSE_HEAD + chunk(event) + chunk(DONE) + b"0\r\n\r\n" if stream else json_answer(document)
+        for at in range(0, len(raw), 7):
+            await exchange.send(raw[at : at + 7])
+            await trio.lowlevel.checkpoint()
+
+    async with outside(in_pieces) as (plane, (provider,)):
+        plane.state.apply(routing_to(provider, keys=keys))
+        answer = await plane.ask(post(chat(stream)))
+        assert (answer.status, answer.whole) == (200, True)
+        assert b"no account for " + b"*" * len(FIRST) in answer.body
+        assert FIRST.encode() not in answer.raw + answer.body

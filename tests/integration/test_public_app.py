@@ -22,7 +22,7 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def get(server: Running, path: str, method: str = "GET") -> tuple[int, str, dict[str, object]]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request(method, path, headers={"Authorization": f"Bearer {TOKENS['admin']}"})
         answer = connection.getresponse()
@@ -99,7 +99,7 @@ def test_it_has_no_other_route() -> None:
 
 
 def test_nothing_of_the_request_comes_back(public: Running) -> None:
-    with socket.create_connection(("127.0.0.1", public.port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", public.port), timeout=60) as sock:
         sock.sendall(b"GET /<script> HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = b""
         while chunk := sock.recv(4096):

@@ -297,7 +297,9 @@ async def test_a_busy_engines_429_is_tried_elsewhere_and_then_the_clients() -> N
     busy = answering(json_answer({"error": {"message": "full"}}, b"429 Busy", b"Retry-After: 7\r\n"))
     async with running(busy, streaming(["ok"])) as plane:
         assert await several(plane, 8, at_once=1) == [OK] * 8
-        assert {row.attempts for row in plane.state.rows} == {1, 2}
+        attempts = {row.attempts for row in plane.state.rows}
+        assert 2 in attempts  # who asks the busy one goes to the other
+        assert attempts <= {1, 2}
         assert plane.state.breakers == {}
         plane.engines[1].behaviour = busy
         answer = await plane.ask(post(chat(True)))

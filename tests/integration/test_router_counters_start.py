@@ -1,6 +1,7 @@
 """A router that starts takes its place in the shared counters, or says that it cannot and counts alone."""
 
 import errno
+import fcntl
 import logging
 import os
 from pathlib import Path
@@ -74,11 +75,16 @@ def test_with_every_slot_taken(layout: ServerLayout, caplog: pytest.LogCaptureFi
         router.counters.close()
 
 
-def test_a_table_that_somebody_keeps_gives_no_rows_but_lets_on(layout: ServerLayout) -> None:
+def test_a_table_that_somebody_keeps_gives_no_rows_but_lets_on(
+    layout: ServerLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two processes are needed to keep a lock from each other: see the tests with processes for rows."""
+
+    def kept(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "somebody keeps it")
+
     counters = Counters.open(layout.counters)
-    assert counters.locks is not None
-    counters.locks.lock_table = lambda: False  # type: ignore[method-assign]
+    monkeypatch.setattr(fcntl, "lockf", kept)
     assert counters.find((1, 2), budgeted=False, now=0) is None
     assert not slots.claim(counters)
     counters.close()

@@ -56,7 +56,7 @@ def _start(*arguments: str | Path) -> "subprocess.Popen[str]":
 
 
 def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return sock.recv(64).startswith(b"HTTP/1.1 200")
     return False

@@ -329,3 +329,12 @@ def test_old_usage_rows_go_a_few_at_a_time_and_the_sums_stay(conn: Conn) -> None
     assert [usage.drop_old(conn, days=90, limit=3) for _ in range(3)] == [3, 2, 0]
     assert [row[0] for row in conn.execute("select id from usage").fetchall()] == ["new"]
     assert usage.totals(conn) == before
+
+
+def test_a_usage_row_keeps_where_and_how_long_it_waited_and_who_was_asked(conn: Conn) -> None:
+    now = datetime.now(UTC).timestamp()
+    waited = msgspec.structs.replace(used("w", at=now), band="bulk", waited_ms=1250.5, asked="qwen-large")
+    with conn.transaction():
+        usage.store_batch(conn, [waited, used("n", at=now)])
+    rows = conn.execute("select id, band, waited_ms, asked from usage order by id desc").fetchall()
+    assert [tuple(row) for row in rows] == [("w", "bulk", 1250.5, "qwen-large"), ("n", "", 0.0, "")]

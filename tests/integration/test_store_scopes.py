@@ -310,6 +310,7 @@ class TestSpending:
             "from generate_series(1, %s) n, generate_series(0, 4) d",
             [KEYS],
         )
+        conn.execute("insert into teams (name, created_by) select 't' || n, 'x' from generate_series(1, %s) n", [KEYS])
         conn.execute("analyze")
         statement = b"explain " + load("keys")["by_digest"]
         plan = "\n".join(str(row[0]) for row in conn.execute(statement, {"digest": "d7"}).fetchall())

@@ -50,12 +50,16 @@ def test_the_verbs_of_this_version() -> None:
     spelled = {" ".join(verb) for verb in HANDLERS}
     assert spelled == {
         "status", "nodes", "node show", "node cordon", "node uncordon", "models", "model serve", "model add",
-        "model show", "model stop", "model start", "model scale", "model remove", "replicas", "restart", "explain",
-        "keys list", "keys create", "keys limits", "keys budget", "keys move", "keys revoke", "usage",
-        "teams list", "teams create", "teams limits", "teams budget", "teams move", "teams remove",
+        "model show", "model stop", "model start", "model scale", "model fallbacks", "model remove", "replicas",
+        "restart", "explain",
+        "keys list", "keys create", "keys limits", "keys budget", "keys move", "keys revoke", "keys band", "usage",
+        "teams list", "teams create", "teams limits", "teams budget", "teams move", "teams remove", "teams band",
+        "bands list", "bands set", "bands remove",
         "tenants list", "tenants create", "tenants limits", "tenants budget", "tenants remove",
         "join-token", "logs", "config list", "config get", "config set", "config reference",
-        "audit", "weights list", "weights fetch", "weights remove", "watch", "history",
+        "requests", "why",
+        "audit", "weights list", "weights fetch", "weights verify", "weights remove", "weights orphans",
+        "watch", "history", "top", "series",
     }  # fmt: skip
 
 

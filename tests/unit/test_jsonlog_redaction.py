@@ -20,7 +20,7 @@ CANARY = "c4n4ry0123456789c4n4ry0123456789"
         f"key sk-{CANARY}",
         engine_key(b"x" * 32, "r1"),
         mirror_token(b"x" * 32),
-        str(new_token("ab" * 32)),
+        pytest.param(str(new_token("ab" * 32)), id="join token"),
         f"Authorization: Bearer {CANARY}",
         f"hf_{CANARY}",
         f"postgresql://user:{CANARY}@host/db",

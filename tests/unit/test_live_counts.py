@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from llmgw.control.breakers import Breaker
 from llmgw.control.live_counts import IN_FLIGHT_ROWS, ShownCounts
+from llmgw.core.figures import EngineLoad
 
 OPEN = Breaker(1, 1, "it answers 500")
 HALF_OPEN = Breaker(0, 1, "it answers 500")
@@ -45,6 +46,20 @@ def test_those_that_moved_most_go_first_and_the_rest_follow() -> None:
     assert first == {f"r{n}" for n in range(IN_FLIGHT_ROWS + 1, 2 * IN_FLIGHT_ROWS + 1)}
     assert shown.requests_moved(counts, anything) == counts.keys() - first
     assert shown.requests_moved(counts, anything) == set()
+
+
+def test_loads_that_moved_most_go_first_and_what_is_not_said_any_more_is_told() -> None:
+    shown = ShownCounts()
+    loads = {f"r{n}": EngineLoad(waiting=n, kv_used=0.5) for n in range(1, IN_FLIGHT_ROWS + 3)}
+    assert shown.loads_moved(loads, anything) == loads.keys() - {"r1", "r2"}
+    assert shown.loads_moved(loads, anything) == {"r1", "r2"}
+    assert shown.load("r2") == loads["r2"]
+    full = {**loads, "r3": EngineLoad(waiting=3, kv_used=0.9)}
+    del full["r2"]
+    assert shown.loads_moved(full, {"r2", "r3"}.__contains__) == {"r2", "r3"}
+    assert (shown.load("r2"), shown.load("r3").kv_used) == (EngineLoad(), 0.9)
+    shown.forget("r3")
+    assert shown.load("r3") == EngineLoad()
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), max_size=8))

@@ -20,7 +20,7 @@ from llmgw.control.wake import Wake
 from llmgw.control.weights_service import WeightsService
 from llmgw.core.cluster import HEARTBEAT_S, LOST_AFTER_S, FetchProgress, ShardState
 from llmgw.core.errors import Unavailable
-from llmgw.core.figures import CardFigures, NodeFigures
+from llmgw.core.figures import CardFigures, EngineLoad, NodeFigures, ToldLoad
 from llmgw.core.routing import Timeouts
 from llmgw.mirror.service import Mirror
 from llmgw.store.store import Store
@@ -81,7 +81,7 @@ class Site:
         replica = a_replica(id=f"r{number}", node=node, model=f"model-{number % 3}", state=choose.choice([*ShardState]))
         card = a_card(number % 2, node=node)
         self.now += choose.choice([0.1, 1.0, 6.0])
-        match choose.randrange(15):
+        match choose.randrange(16):
             case 0:
                 self.inventory.expect((name, choose.random() < 0.3) for name in choose.sample(NODES, 2))
             case 1 | 2:
@@ -117,6 +117,9 @@ class Site:
                 self.broken = {replica.id: Breaker(choose.randrange(2), 2, "refused")} if number else {}
             case 14:
                 self.costs = {f"model-{number % 3}": choose.randrange(3), "gone": 1} if number else {}
+            case 15:
+                load = EngineLoad(running=choose.randrange(3), kv_used=choose.choice([None, 0.5]))
+                self.inventory.loads.heard(node, {replica.id: ToldLoad(load=load, age_s=choose.uniform(0, 16))})
 
 
 def shown(table: LiveTable) -> Mapping[str, Mapping[str, object]]:

@@ -9,7 +9,7 @@ from llmgw.api.types import CardInfo, ClusterStatus, ModelInfo, NodeInfo, Replic
 from llmgw.control.exposition import Page, figure
 from llmgw.control.metrics import render
 from llmgw.control.router_metrics import Account, RouterMetrics, Totals
-from llmgw.core.meters import LOOKUPS, MeterReport
+from llmgw.core.meters import CHOICES, LOOKUPS, MeterReport, Queue
 from llmgw.core.routing import UsageRow
 from llmgw.core.wear import CardWear
 from llmgw.router.meters import Meters
@@ -40,12 +40,17 @@ def a_router(name: str = "m") -> Meters:
         UsageRow(id="2", at=1.0, key_id="k", model=name, status=502, failed=True, duration_ms=40_000.0, attempts=3),
     ):
         meters.answered(row)
+    meters.answered(UsageRow(id="3", at=1.0, key_id="k", model="n", asked=name, status=200))
     meters.refused(name, 429, ("team", "rpm"))
     meters.refused("", 401, None)
     meters.of(name).breaker_openings += 1
+    meters.of(name).chosen["prefix"] += 1
     for cell in (0, 3, -2):
         meters.of(name).gaps[cell] += 1
     meters.of(name).gaps[-1] += 12.5
+    meters.waited(name, 0.4)
+    meters.turned_away(name, "bronze", "full")
+    meters.queues = lambda: {name: Queue(waiting={"gold": 1, "bronze": 2}, oldest_s=1.5)}
     meters.key_lookups["hit"] += 3
     return meters
 
@@ -92,6 +97,7 @@ def a_status() -> ClusterStatus:
         ),
         nvlink_peers=("GPU-b", "GPU-c"),
         replica="m-ready",
+        idle_s=12.5,
         healthy=True,
     )
     node = NodeInfo(
@@ -130,6 +136,10 @@ def a_status() -> ClusterStatus:
                 since_s=1.0,
                 cpu_percent=250.0 if state == "ready" else None,
                 resident_bytes=2**30 if state == "ready" else None,
+                running=4 if state == "ready" else None,
+                waiting=2 if state == "ready" else None,
+                kv_used=0.61 if state == "ready" else None,
+                load_failures=0 if state == "ready" else None,
             )
             for state in ("ready", "starting")
         ),
@@ -153,7 +163,10 @@ def test_every_count_is_on_the_page_under_its_labels() -> None:
     assert [tokens.value(model="m", kind=kind) for kind in ("input", "cached", "output")] == [20, 8, 6]
     assert found["llmgw_limits_hit_total"].value(model="m", scope="team", limit="rpm") == 2
     assert found["llmgw_retries_total"].value(model="m") == 6
+    assert found["llmgw_fallbacks_total"].value(model="m", answered_by="n") == 2
     assert found["llmgw_breaker_openings_total"].value(model="m") == 2
+    choices = found["llmgw_replica_choices_total"]
+    assert [choices.value(model="m", by=by) for by in CHOICES] == [0, 0, 2, 0]
     lookups = found["llmgw_key_lookups_total"]
     assert [lookups.value(result=result) for result in LOOKUPS] == [6, 0, 0, 0, 0]
     assert found["llmgw_usage_rows_dropped_total"].value() == 2

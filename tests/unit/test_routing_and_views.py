@@ -10,7 +10,7 @@ from llmgw.core.cluster import FetchProgress, NodeLink, ShardState
 from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.core.prices import Prices
 from llmgw.core.reconcile import Unplaced
-from llmgw.core.routing import Timeouts
+from llmgw.core.routing import Scoring, Timeouts
 from llmgw.core.snapshot import WeightsState
 from tests.support.builders import a_model, a_node, a_profile, a_replica, a_snapshot, an_entry, changed
 
@@ -24,6 +24,8 @@ def test_the_revision_moves_with_the_content_alone() -> None:
     assert first.revision == "me/1"
     assert again is first
     assert moved.revision == "me/2"
+    taking_turns = builder.build(snapshot, Timeouts(connect=1.0), {"m": 5}, scoring=Scoring(load=False))
+    assert (taking_turns.revision, taking_turns.scoring.load) == ("me/3", False)
 
 
 def test_a_models_prices_reach_the_routers_and_cost_no_restart() -> None:
@@ -36,6 +38,15 @@ def test_a_models_prices_reach_the_routers_and_cost_no_restart() -> None:
     assert (routing.models[0].prices, routing.revision) == (prices, "me/2")
     assert [priced.spec_hash(p) for p in plain.model.profiles] == [plain.spec_hash(p) for p in plain.model.profiles]
     assert changed_fields(plain.model, priced.model) == ("prices",)
+
+
+def test_a_models_fallbacks_reach_the_routers_as_one_chain_and_cost_no_restart() -> None:
+    lists = {"a": ("b",), "b": ("c", "gone"), "c": ()}
+    entries = tuple(an_entry(a_model(name, fallbacks=fallbacks)) for name, fallbacks in lists.items())
+    routing = RoutingBuilder("me").build(a_snapshot(entries=entries), Timeouts(), {})
+    assert {model.name: model.fallbacks for model in routing.models} == {"a": ("b", "c"), "b": ("c",), "c": ()}
+    plain, falling = an_entry(a_model("a")), entries[0]
+    assert [falling.spec_hash(p) for p in plain.model.profiles] == [plain.spec_hash(p) for p in plain.model.profiles]
 
 
 def test_only_ready_replicas_of_catalog_models_are_routed_to() -> None:
@@ -164,6 +175,11 @@ def test_settings_are_typed_bounded_and_named() -> None:
         settings.decode("router.timeouts.connect", b'"fast"')
     with pytest.raises(InvalidInput, match="outside"):
         settings.decode("router.timeouts.connect", b"0")
+    assert settings.scoring({}) == Scoring()
+    stored = {"router.scoring.sticky": b"false", "router.scoring.load_margin": b"2.5", "router.scoring.prefix": b"7"}
+    assert settings.scoring(stored) == Scoring(sticky=False, load_margin=2.5)
+    with pytest.raises(InvalidInput, match="outside"):
+        settings.decode("router.scoring.load_margin", b"-1")
     with pytest.raises(NotFound, match=r"did you mean router\.timeouts\.connect"):
         settings.decode("timeouts.connect", b"1")
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from llmgw.control import traffic
 from llmgw.control.pace import NO_GAPS, Gaps
 from llmgw.control.traffic import LAG_S, POINTS, STEP_S, TrafficMeter, by_model
+from llmgw.core.meters import Queue
 from llmgw.core.routing import UsageRow
 
 START = 1_900_000_000.0
@@ -47,6 +48,19 @@ def test_rates_are_means_over_ten_seconds() -> None:
     assert meter.rows({}, 0)["m"].requests_per_s == 0.0
 
 
+def test_requests_that_another_model_answered_are_told_of_both_for_a_minute() -> None:
+    meter, wall = a_meter()
+    meter.count([a_row(i, wall.now - 5, model="n", asked="m") for i in range(12)])
+    meter.count([a_row(99, wall.now - 5, model="n"), a_row(98, wall.now - 5, model="n", asked="nobody")])
+    rows = meter.rows({}, 0)
+    assert (rows["m"].fell_back, rows["m"].answered_for, rows["m"].requests_per_s) == ({"n": 12}, {}, 0.0)
+    assert (rows["n"].fell_back, rows["n"].answered_for) == ({}, {"m": 12, "nobody": 1})
+    assert (rows["*"].fell_back, rows["*"].answered_for, rows["*"].requests_per_s) == ({}, {}, 1.4)
+    wall.now += traffic.WINDOW_S + 1
+    rows = meter.rows({"m": 1, "n": 1}, 2)
+    assert (rows["m"].fell_back, rows["n"].answered_for) == ({}, {})
+
+
 def test_gaps_between_tokens_are_shown_beside_what_ended() -> None:
     """Also of a model whose first answer still streams."""
     told = {"m": Gaps(20.0, 45.5, 90.25), "*": Gaps(10.0, 30.0, 60.0)}
@@ -56,6 +70,18 @@ def test_gaps_between_tokens_are_shown_beside_what_ended() -> None:
         name: (row.inter_token_p50_ms, row.inter_token_p95_ms, row.inter_token_p99_ms) for name, row in rows.items()
     }
     assert shown == {"m": told["m"], "*": told["*"], "n": (None, None, None)}
+
+
+def test_who_waits_in_routers_is_shown_also_of_a_model_that_answered_nothing_yet() -> None:
+    queues = {
+        "m": Queue(waiting={"gold": 1, "bronze": 2}, oldest_s=1.26),
+        "n": Queue(waiting={"": 4}, oldest_s=0.5),
+        "no longer there": Queue(waiting={"": 1}, oldest_s=9.0),
+    }
+    meter = TrafficMeter(known=lambda name: name in ("m", "n"), wall=Wall(), queues=lambda: queues)
+    rows = meter.rows({}, 0)
+    shown = {name: (row.queued, row.queued_oldest_s) for name, row in rows.items()}
+    assert shown == {"*": (8, 9.0), "m": (3, 1.3), "n": (4, 0.5)}
 
 
 def test_a_batch_sent_again_counts_once_and_an_old_backlog_makes_no_spike() -> None:
