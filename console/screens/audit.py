@@ -70,6 +70,7 @@ SPEC: TableSpec[AuditRow] = TableSpec(
             key="change",
             title="what changed",
             width=16,
+            wish=40,
             grow=5,
             priority=1,
             cell=lambda entry, _: (describe(entry), "dim"),

@@ -16,6 +16,8 @@ MAX_KEPT = 512
 """Entries kept taken apart; the feed brings 200."""
 SHOWN_IN_ROW = 3
 """Changed values named in a table's row."""
+NOTHING = (None, "", "null", "[]", "{}")
+"""Values that say that there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +75,11 @@ def describe(entry: AuditRow) -> str:
     start = "gone: " if entry.after is None and entry.before is not None else start
     # What the row names anyway is left to its other columns.
     changed = [value for value in change_of(entry).changed if entry.target not in (value.before, value.after)]
-    said = [_said(value, bare=bool(start)) for value in changed[:SHOWN_IN_ROW]]
-    if len(changed) > SHOWN_IN_ROW:
-        said.append(f"{len(changed) - SHOWN_IN_ROW} more")
+    # Of a new thing's values, those that were not given tell nothing.
+    telling = [value for value in changed if not start or (value.before or value.after) not in NOTHING] or changed
+    said = [_said(value, bare=bool(start)) for value in telling[:SHOWN_IN_ROW]]
+    if len(changed) > len(said):
+        said.append(f"{len(changed) - len(said)} more")
     return start + ", ".join(said)
 
 

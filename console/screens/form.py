@@ -127,7 +127,8 @@ class Form(Dialog[None], Generic[R]):
         keys = [("tab", "next"), ("enter", self.SUBMIT.lower()), ("esc", "leave")]
         if any(row.field.offers for row in self.rows.values()):
             keys.insert(1, ("right", "complete"))
-        return [span for key, word in keys for span in ((key, "key"), (f" {word}  ", "dim"))]
+        spans = [span for key, word in keys for span in ((key, "key"), (f" {word}", "dim"), ("  ", ""))]
+        return spans[:-1]
 
     def values(self) -> dict[str, str]:
         """What stands in the fields."""

@@ -291,7 +291,7 @@ class Monitor(View):
         found = [
             command("longer", "longer", "p", partial(self._turn, 1), 90, f"{names}, in turn"),
             command("shorter", "shorter", "P", partial(self._turn, -1), 89),
-            command("of", "of…", "o", self._pick, 85, "the cluster, a model, a node or a card"),
+            command("of", "of what…", "o", self._pick, 85, "the cluster, a model, a node or a card"),
             command("again", "ask again", "a", self._ask, 60),
         ]
         if self.of.scope in (Scope.NODE, Scope.CARD) and self._cards():

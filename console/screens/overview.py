@@ -123,7 +123,8 @@ class Overview(View):
         before, self._state = self._state, seen.state
         if diff is None or stirred(before, seen.state, diff):
             self._list_problems(seen)
-        if diff is None or diff.touches("nodes", "figures", "replicas"):
+        # A cluster without nodes is heard for the first time by a change that touches none.
+        if diff is None or before.heard != seen.state.heard or diff.touches("nodes", "figures", "replicas"):
             self._draw_map(before, seen, diff)
         if diff is None or diff.touches("models", "replicas", "traffic"):
             self._list_models(seen, diff)

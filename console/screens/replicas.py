@@ -114,7 +114,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
         Column(
             key="node",
             title="node",
-            width=9,
+            width=11,
             grow=1,
             most=20,
             cell=lambda replica, _: (replica.node, ""),
@@ -139,6 +139,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="progress",
             title="progress",
             width=22,
+            wish=31,
             grow=4,
             most=34,
             cell=progress_cell,
@@ -187,7 +188,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
         Column(
             key="message",
             title="last word",
-            width=25,
+            width=32,
             grow=8,
             priority=2,
             cell=_said,

@@ -115,7 +115,7 @@ class ServeForm(Form[ModelResult]):
                 stand_in="none: runs on the CPU",
                 offers=sorted(classes),
             ),
-            Field(name="tp", label="cards", help="of one node that a replica spans", stand_in="1", whole=(1, MAX_TP)),
+            Field(name="tp", label="cards", help="of one node, for a replica", stand_in="1", whole=(1, MAX_TP)),
         )
 
     def aside(self) -> Widget | None:

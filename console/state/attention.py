@@ -154,15 +154,18 @@ def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:
             problem = _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
             yield replace(problem, part=str(number))
         for card in node.cards:
-            for number, sentence in enumerate(_worn(card)):
+            if wrong := "; ".join(_worn(card)):
+                sentence = f"{card.name}: {wrong}"
                 worn = _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", sentence, "open")
-                yield replace(worn, row=card_key(name, card), part=str(number) if number else "")
+                yield replace(worn, row=card_key(name, card))
 
 
 def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
     figures = state.figures.get(node.name)
     since = f"nothing heard for {age(now - figures.heard)}" if figures else "nothing heard"
     number = len(state.replicas_on(node.name))
+    if not number:
+        return f"lost: {since}" if node.state == "lost" else f"silent: {since}; lost after {LOST_AFTER_S:.0f} s"
     held = plural(number, "replica")
     if node.state == "lost":
         return f"lost: {since}; its {held} {'counts' if number == 1 else 'count'} as gone"
@@ -172,9 +175,8 @@ def _unheard(state: ClusterState, node: NodeRow, now: float) -> str:
 def _worn(card: CardRow) -> Iterator[str]:
     """What is wrong with a card: what keeps it from work, then what wears out."""
     if not card.healthy:
-        yield f"{card.name}: {card.problem or 'not healthy'}"
-    for sentence in card.wear:
-        yield f"{card.name}: {sentence}"
+        yield card.problem or "not healthy"
+    yield from (sentence.rstrip(".") for sentence in card.wear)
 
 
 def _weights(state: ClusterState, models: Sequence[Problem]) -> Iterator[Problem]:

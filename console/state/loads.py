@@ -20,7 +20,7 @@ class NodeLoad:
     idle: int = 0
     """Held by a replica and doing nothing."""
     free: int = 0
-    """Takes work and is held by nobody."""
+    """Takes work and is held by nobody; no card of a node that is cordoned, silent or lost does."""
     worn: int = 0
     """Not healthy, or wearing out while it works; held or not."""
     power_w: float = 0.0
@@ -68,7 +68,7 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
             busy_sum += busy or 0.0
         if card.replica:
             working, idle = (working, idle + 1) if rests(busy, work) else (working + 1, idle)
-        elif card.healthy and not card.problem:
+        elif card.healthy and not card.problem and node.state == "connected":
             free += 1
         worn += not card.healthy or bool(card.wear)
     return NodeLoad(

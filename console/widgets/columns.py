@@ -38,6 +38,8 @@ class Column(Generic[T]):
     """Whether sorting by it begins with the highest."""
     width: int = 8
     """Least columns it is shown in."""
+    wish: int = 0
+    """Columns in which what it usually shows is read whole: it has these before any column grows."""
     grow: int = 0
     """Its part of what room is left."""
     most: int = 1000
@@ -124,7 +126,7 @@ def _fitted(spans: Sequence[Span], room: int, align: str) -> list[Span]:
 
 
 def lay_out(columns: Sequence[Column[T]], room: int) -> Layout[T]:
-    """The columns that fit into `room`: the least important dropped, what is left shared out among those that grow."""
+    """The columns that fit into `room`: the least important dropped, wishes met, the rest shared by those that grow."""
     kept = list(columns)
     while len(kept) > 1 and _needed(kept) > room:
         worst = max(kept, key=lambda column: column.priority)
@@ -133,6 +135,10 @@ def lay_out(columns: Sequence[Column[T]], room: int) -> Layout[T]:
         kept.remove(worst)
     widths = {column.key: column.width for column in kept}
     spare = room - _needed(kept)
+    for column in kept:
+        more = max(0, min(spare, column.wish - column.width))
+        widths[column.key] += more
+        spare -= more
     growing = [column for column in kept if column.grow]
     while spare > 0 and growing:
         share = sum(column.grow for column in growing)

@@ -120,7 +120,7 @@ def cells(card: CardLine) -> list[str]:
         power(card.power_w, card.power_limit_w),
         f"{card.model} ({card.replica})" if card.model else card.replica or "-",
         "" if card.idle_s is None else duration(card.idle_s),
-        " ".join(card.problems),
+        "; ".join(sentence.rstrip(".") for sentence in card.problems),
     ]
 
 

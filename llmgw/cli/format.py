@@ -35,4 +35,9 @@ def share(used: int, total: int) -> str:
     """`6.1/16 GB`; `-` while the total is not known."""
     if total <= 0:
         return "-"
-    return f"{used / 10**9:.3g}/{total / 10**9:.3g} GB"
+    return f"{_gigabytes(used)}/{_gigabytes(total)} GB"
+
+
+def _gigabytes(count: int) -> str:
+    value = count / 10**9
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

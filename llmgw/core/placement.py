@@ -260,7 +260,10 @@ def _judge_cards(trial: _Trial) -> NodeVerdict:
         return trial.accept(f"fits: {size(share)} on card {listed}", cards)
     of_class = [c for c in cards if c.rule != "class"]
     if not of_class:
-        return trial.refuse("class", f"has no card of class {profile.gpu_class}", cards=cards)
+        return trial.refuse("class", f"has no card of class {profile.gpu_class}{_others(trial.node)}", cards=cards)
+    if len(of_class) < profile.tp:
+        text = f"has {plural(len(of_class), 'card')} of class {profile.gpu_class}, and {profile.tp} are needed"
+        return trial.refuse("cards", text, cards=cards)
     short = sorted(c.missing_bytes for c in of_class if c.rule == "memory")
     missing = sum(short[: profile.tp - len(fitting)])
     text = (
@@ -270,6 +273,12 @@ def _judge_cards(trial: _Trial) -> NodeVerdict:
     if missing:
         text += f", {size(missing)} missing"
     return trial.refuse("memory" if missing else "cards", text, missing, cards)
+
+
+def _others(node: Node) -> str:
+    """The classes a node has, for whoever wrote another."""
+    classes = sorted({card.gpu_class for card in node.cards if card.gpu_class})
+    return f"; its cards are {', '.join(classes)}" if classes else ""
 
 
 def _judge_card(card: Card, profile: Profile, share: int, room: int) -> CardVerdict:

@@ -39,7 +39,7 @@ def suggest(
 def engines_for(source: str) -> tuple[str, ...]:
     """Engines that load what a source is."""
     if source.startswith("sim:"):
-        return ()
+        return ("sim",)
     return ("llamacpp",) if source.lower().endswith(".gguf") else CARD_ENGINES
 
 

@@ -102,8 +102,7 @@ async def test_revoking_asks_with_figures_and_defaults_to_cancel(tmp_path: Path)
             # What is revoked already cannot be revoked.
             assert isinstance(console.main.view, TableView)
             console.main.view.table.move_to("k1")
-            await pilot.pause()
-            assert "key.revoke" not in {command.id for command in console.main.commands()}
+            await until(lambda: "key.revoke" not in {command.id for command in console.main.commands()})
 
 
 @pytest.mark.asyncio
@@ -181,6 +180,10 @@ def test_a_change_is_taken_apart_by_paths() -> None:
     assert describe(entry(1, before={"a": 1}, after={"a": 2})) == "a 1 → 2"
     assert describe(entry(1, before={"a": 1, "name": "qwen"})) == "gone: a 1"
     assert describe(entry(1)) == ""
+    # What was not given tells nothing, unless it is all there is, or it was taken away.
+    assert describe(entry(1, after={"band": None, "aliases": [], "team": "ops"})) == "new: team ops, 2 more"
+    assert describe(entry(1, after={"band": None})) == "new: band null"
+    assert describe(entry(1, before={"band": "batch"}, after={"band": None})) == "band batch → null"
 
 
 def test_what_an_entry_holds_is_bounded() -> None:

@@ -124,6 +124,13 @@ def test_cards_are_counted_as_working_idle_free_and_worn() -> None:
     assert (silent.working, silent.idle, silent.mean_work_percent) == (3, 0, None)
 
 
+@pytest.mark.parametrize("state_", ["cordoned", "silent", "lost"])
+def test_no_card_of_a_node_that_takes_no_work_is_free(state_: str) -> None:
+    node = node_row("n", 2, held={0: "r"}, state=state_)
+    load = node_load(node, figures_row(node, (80.0, 0.0)))
+    assert (load.cards, load.working, load.free) == (2, 1, 0)
+
+
 def test_a_nodes_load_is_counted_again_only_when_it_changes() -> None:
     state = heard(snapshot(large_rows(50, 8, 0)))
     row = state.nodes["node0007"]
@@ -162,6 +169,21 @@ def test_a_node_nobody_hears_is_a_problem_with_its_age(state_: str, sentence: st
         "replicas": {"r": replica_row("r", "m", "n", cards=(card_uuid("n", 0),))},
     }
     (problem,) = problems(heard(snapshot(rows)), NOW)
+    assert problem.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("state_", "sentence"),
+    [
+        ("silent", "silent: nothing heard for 43 s; lost after 60 s"),
+        ("lost", "lost: nothing heard for 43 s"),
+    ],
+)
+def test_of_a_node_on_which_nothing_runs_no_replica_is_told(state_: str, sentence: str) -> None:
+    node = node_row("n", 1, state=state_)
+    (problem,) = problems(
+        heard(snapshot({"nodes": {"n": node}, "figures": {"n": figures_row(node, (0.0,), heard_s=43)}})), NOW
+    )
     assert problem.sentence == sentence
 
 

@@ -200,6 +200,18 @@ def test_columns_drop_by_priority_and_share_what_is_left() -> None:
     assert lay_out(SPEC.columns, 3).widths == (8, 6)
 
 
+def test_wishes_are_met_before_columns_grow() -> None:
+    def column(key: str, *, wish: int = 0, grow: int = 1, priority: int = 0) -> Column[str]:
+        return Column(key=key, title=key, cell=lambda row, _: (row, ""), wish=wish, grow=grow, priority=priority)
+
+    columns = (column("name"), column("figures", wish=20, grow=0), column("said", priority=1))
+    assert lay_out(columns, 30).widths == (8, 8, 8)
+    assert lay_out(columns, 36).widths == (8, 14, 8)
+    assert lay_out(columns, 62).widths == (18, 20, 18)
+    # A wish keeps no other column away.
+    assert lay_out(columns, 20).widths == (8, 8)
+
+
 def test_names_sort_as_people_count() -> None:
     assert sorted(["gpu10", "gpu9", "gpu1"], key=natural) == ["gpu1", "gpu9", "gpu10"]
 

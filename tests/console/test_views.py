@@ -189,6 +189,15 @@ async def test_an_empty_view_names_the_next_key(start: str, said: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_cluster_without_nodes_is_asked_nothing_more_once_it_is_heard() -> None:
+    console = console_with(start="overview")
+    async with shown(console) as pilot:
+        assert screen_text(console).count("asking ") == 2
+        await tell(console, pilot, empty_cluster())
+        assert "asking " not in screen_text(console)
+
+
+@pytest.mark.asyncio
 async def test_a_lost_connection_dims_what_is_there_and_says_how_old_it_is() -> None:
     lost = Link(state="lost", since=NOW - 41, reason="the server is down")
     console = console_with(small_fleet(), link=lost)

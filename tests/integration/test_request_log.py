@@ -186,6 +186,8 @@ async def test_lines_taken_at_the_moment_the_router_ends_are_written(
     with trio.CancelScope() as scope:
 
         async def sleep(_: float) -> None:
+            if scope.cancel_called:
+                await trio.lowlevel.checkpoint()
             scope.cancel()
 
         monkeypatch.setattr(trio, "sleep", sleep)

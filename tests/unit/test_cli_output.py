@@ -52,6 +52,11 @@ def test_any_table_fits(rows: list[list[str]], columns: int) -> None:
     assert all(display_width(line) <= columns for line in lines)
 
 
+def test_shares_of_a_big_machine_stay_plain_figures() -> None:
+    assert fmt.share(6_100_000_000, 16_000_000_000) == "6.1/16 GB"
+    assert fmt.share(4_000_000_000, 1_099_511_627_776) == "4/1,100 GB"
+
+
 def test_nothing_is_a_sentence_on_stderr() -> None:
     out, err = io.StringIO(), io.StringIO()
     Output(json=False, out=out, err=err).table(["A"], [], empty="there is none")

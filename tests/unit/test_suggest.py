@@ -74,7 +74,7 @@ def test_nothing_is_said_while_nothing_is_known(facts: ModelFacts | None) -> Non
 def test_engines_follow_what_the_source_is() -> None:
     assert engines_for("hf:a/b@c/x.gguf") == ("llamacpp",)
     assert engines_for("hf:a/b@c") == ("vllm", "sglang")
-    assert engines_for("sim:") == ()
+    assert engines_for("sim:") == ("sim",)
 
 
 @given(

@@ -90,7 +90,7 @@ def _card(card: CardInfo) -> list[str]:
         "-" if card.temperature_c is None else f"{card.temperature_c:.0f} °C",
         "-" if card.power_w is None else f"{card.power_w:.0f} W",
         card.replica or "-",
-        card.problem or " ".join(card.wear_problems),
+        card.problem or "; ".join(sentence.rstrip(".") for sentence in card.wear_problems),
     ]
 
 

@@ -15,6 +15,7 @@ from agent.link import LinkTimes
 from agent.loads import Teller
 from llmgw.core.layout import AgentLayout
 from llmgw.core.processes import boot_id
+from llmgw.core.units import plural
 from llmgw.sim.fleet.cards import CardModel
 from llmgw.sim.fleet.hall import Hall
 from llmgw.sim.fleet.link import TIMES, SilentLink
@@ -214,7 +215,7 @@ class SimNode:
             write=lambda text: self._logs.write(spec.shard_id, text),
         )
         self._shards[shard.id] = shard
-        self._logs.write(AGENT, f"start {shard.id} of {spec.model} on {len(spec.card_uuids)} cards")
+        self._logs.write(AGENT, f"start {shard.id} of {spec.model} on {plural(len(spec.card_uuids), 'card')}")
         self._tell(shard)
         self._nursery.start_soon(self._live, shard)
 
