@@ -9,9 +9,9 @@ APART := tests/console tests/unit
 AGAIN := $(BIN)/python -m pytest -rA --last-failed --last-failed-no-failures none
 DATA ?= $(HOME)/.local/share/llmgw/demo
 
-.PHONY: setup run test check format lint types contracts unit bench soak proto snapshots reference clean
+.PHONY: setup native run test check format lint types contracts unit bench soak proto snapshots reference clean
 
-setup: $(STAMP) $(NATIVE)
+setup: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "llmgw needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: say make PYTHON=python3.12" % v)'
@@ -21,7 +21,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-# Where there is no C compiler it says so, once, and the router runs as plain Python.
+# Compiles the router's busy modules. Where there is no C compiler it says so, and the router runs as plain Python.
+native: $(NATIVE)
+
 $(NATIVE): $(STAMP) $(wildcard llmgw/router/*.py llmgw/core/*.py)
 	$(BIN)/python -m llmgw.router.build
 

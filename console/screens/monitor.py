@@ -151,6 +151,11 @@ class Monitor(View):
         self._asking = False
         self._paint(self.desk.seen())
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that was asked has come and is drawn."""
+        return bool(self._charts) and not self._asking and not self._due
+
     def _take(self, answer: SeriesAnswer) -> None:
         self.said, self.note = "", answer.note
         self._since = answer.since if answer.source == "own" else None

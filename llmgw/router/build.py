@@ -1,4 +1,4 @@
-"""Compiles the router's busy modules with mypyc: `python -m llmgw.router.build`, which `make setup` calls.
+"""Compiles the router's busy modules with mypyc: `python -m llmgw.router.build`, which `make native` calls.
 
 The sources stay Python and are all there is to read; what is made of them is described in `compiled`. Without a C
 compiler, Python's headers or mypyc, or when something cannot be compiled, it says so in one sentence and the router

@@ -16,7 +16,7 @@ PLAIN_VARIABLE = "LLMGW_ROUTER_PLAIN"
 """Set to anything, the compiled modules are left alone."""
 RECORD = "built.json"
 """What the build says of itself: what it was made for and of, or in a sentence why there is nothing."""
-AGAIN = "`make setup` compiles it again"
+AGAIN = "`make native` compiles it again"
 
 _PACKAGE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def found(package: Path = _PACKAGE) -> tuple[Path | None, str]:
     try:
         record = json.loads((directory / RECORD).read_text())
     except FileNotFoundError:
-        return None, "it was not compiled, which `make setup` does where there is a C compiler"
+        return None, "it was not compiled, which `make native` does where there is a C compiler"
     except (OSError, ValueError) as error:
         return None, f"{directory / RECORD} cannot be read: {error}"
     if record.get("failed"):

@@ -74,7 +74,7 @@ def trace_of(head: RequestHead, seen: Seen) -> Trace | None:
 
 def is_sampled(trace_id: str, share: float) -> bool:
     """Whether a trace that begins here is one of the `share` that are exported; the same everywhere for one id."""
-    return (int(trace_id[16:], 16) >> 1) < share * _HALF
+    return (int(trace_id[16:], 16) >> 1) < int(share * _HALF)
 
 
 def _said(head: RequestHead) -> tuple[tuple[str, str, bool] | None, bytes]:

@@ -33,7 +33,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 def bands(conn: Conn) -> tuple[Band, ...]:
     """Those that were set, by name."""
-    return _read(conn, "read")
+    return _read(conn, _SQL["read"])
 
 
 def users(conn: Conn) -> tuple[User, ...]:
@@ -43,7 +43,7 @@ def users(conn: Conn) -> tuple[User, ...]:
 
 def hold(conn: Conn, name: str) -> None:
     """Raise InvalidInput unless the band is there; it cannot be removed before this transaction ends."""
-    there = band_names(_read(conn, "hold"))
+    there = band_names(_read(conn, _SQL["hold"]))
     if name not in there:
         raise InvalidInput(
             f"there is no band {name!r}: there are {', '.join(there)}; make one with llmgw ctl bands set", field="band"
@@ -88,14 +88,14 @@ def remove(conn: Conn, name: str, *, actor: str) -> Band:
     return before
 
 
-def _read(conn: Conn, statement: str) -> tuple[Band, ...]:
-    row = fetch_one(conn, _SQL[statement], _Value, {"key": KEY})
+def _read(conn: Conn, statement: bytes) -> tuple[Band, ...]:
+    row = fetch_one(conn, statement, _Value, {"key": KEY})
     return read_bands(row.value.encode()) if row is not None else ()
 
 
 def _locked(conn: Conn) -> tuple[Band, ...]:
     execute(conn, _SQL["begin"], {"key": KEY})
-    return _read(conn, "lock")
+    return _read(conn, _SQL["lock"])
 
 
 def _write(conn: Conn, known: Mapping[str, Band]) -> None:

@@ -17,6 +17,7 @@ from console.client.api import Admin
 from console.client.inference import Ended, Piece
 from console.places import Place, Subject
 from console.screens.logs import LogsPage
+from console.screens.monitor import Monitor
 from console.screens.playground import Playground
 from console.state.store import Link, Store
 from llmgw.api.actions import Target
@@ -219,6 +220,9 @@ async def visit(console: Console, pilot: Pilot[Ending], place: Place) -> None:
     view = console.main.view
     if isinstance(view, LogsPage):
         await until(lambda: view.lines.count >= len(showcase.LOG) or bool(view._state.strip(".…asking")))
+        await settle(console, pilot)
+    if isinstance(view, Monitor):
+        await until(lambda: view.settled)
         await settle(console, pilot)
     if isinstance(view, Playground):
         converse(view, failed=not console.store.link.live)

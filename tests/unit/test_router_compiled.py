@@ -64,7 +64,7 @@ def test_what_was_built_of_these_sources_is_used(tmp_path: Path) -> None:
 def test_without_a_build_everything_is_plain_and_says_why(tmp_path: Path) -> None:
     directory, why = compiled.found(_package(tmp_path))
     assert directory is None
-    assert why == "it was not compiled, which `make setup` does where there is a C compiler"
+    assert why == "it was not compiled, which `make native` does where there is a C compiler"
 
 
 @pytest.mark.parametrize("source", ["router/relay.py", "core/routing.py"])
@@ -75,7 +75,7 @@ def test_a_build_older_than_a_source_is_left_alone(tmp_path: Path, source: str) 
     changed.write_text(changed.read_text() + "\n")
     assert compiled.found(package) == (
         None,
-        "its sources changed since it was compiled: `make setup` compiles it again",
+        "its sources changed since it was compiled: `make native` compiles it again",
     )
 
 
