@@ -74,6 +74,8 @@ class Monitor(View):
         self._state = TextBlock(wrapped=True, id="monitor-state")
         self._grid = VerticalScroll(id="monitor-charts")
         self._meaning = TextBlock(wrapped=True, id="monitor-meaning")
+        self._brought = False
+        """Whether the charts are there and were drawn once."""
         self._charts: dict[str, tuple[Container, TimeChart]] = {}
         self._due: dict[TimeChart, Drawn] = {}
         self._laid_out = (0, "")
@@ -154,7 +156,7 @@ class Monitor(View):
     @property
     def settled(self) -> bool:
         """Whether all that was asked has come and is drawn."""
-        return bool(self._charts) and not self._asking and not self._due
+        return self._brought and not self._asking and not self._due
 
     def _take(self, answer: SeriesAnswer) -> None:
         self.said, self.note = "", answer.note
@@ -222,6 +224,8 @@ class Monitor(View):
                 empty=f"asking{signs().ellipsis}" if self._asking else "not reported in this time",
             )
         self._lay_out()
+        # What stands above and below may have taken or given rows in the same moment.
+        self.call_after_refresh(self._lay_out)
         self._show_due(len(self._due) if not one_by_one else 1)
 
     def _show_due(self, count: int) -> None:
@@ -257,6 +261,7 @@ class Monitor(View):
             self._charts[chart.name] = (panel, plot)
         await self._grid.mount(*panels)
         self._paint(self.desk.seen())
+        self._brought = True
 
     def _lay_out(self) -> None:
         width, height = self.size.width, self._grid.size.height
