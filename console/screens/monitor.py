@@ -118,7 +118,9 @@ class Monitor(View):
         self.call_after_refresh(self._lay_out)
 
     def _say_meaning(self, seen: Seen) -> None:
-        texts = words.MEANING if self.size.width >= TWO_FROM and self.app.size.height >= MEANING_FROM else words.BRIEFLY
+        # The terminal's size: the view has none yet when it is shown for the first time.
+        roomy = self.app.size.width >= TWO_FROM and self.app.size.height >= MEANING_FROM
+        texts = words.MEANING if roomy else words.BRIEFLY
         self._meaning.set_lines([[(text, "dim")] for text in texts] if self._has_cards(seen.state) else [])
 
     def _go_on(self, seen: Seen) -> bool:

@@ -19,8 +19,6 @@ from tests.console.scenes import TABS
 
 SNAPSHOTS = Path(__file__).parents[2] / "snapshots"
 DOCS_IMAGES = SNAPSHOTS.parent / "docs" / "images"
-UNPICTURED = "monitor-"
-"""The cluster's live charts move by themselves; the same page has its pictures as `charts-…`."""
 DOCUMENTED = {f"{tab}-normal-120x40": tab for tab in (*TABS, "model", "explain", "logs", "try", "key", "usage")} | {
     "dialog-serve-120x40": "serve"
 }
@@ -102,8 +100,6 @@ def same_picture(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) ->
 
     def compare(console: Console, name: str) -> bool:
         svg = compact(console.export_screenshot(title="llmgw console"))
-        if name.startswith(UNPICTURED):
-            return bool(svg)
         same = bool(pictures(name=name) == svg)
         if name in DOCUMENTED:
             path = DOCS_IMAGES / f"{DOCUMENTED[name]}.svg"
