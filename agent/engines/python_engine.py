@@ -5,19 +5,25 @@ The agent installs the versions that agent.yaml names (`engines: {vllm: 0.30.0}`
 """
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from agent.engines.base import Launch
 from agent.provision.service import Provisions
 from llmgw.core.cluster import EngineBuild
+from llmgw.core.engine_rules import check_args, check_env
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import PYTHON_ENGINE_BYTES
+from llmgw.wire.llmgw.v1 import ShardSpec
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_SHARE = 0.97
 """Of a card; the driver and whatever draws on it need the rest."""
 MIN_SHARE = 0.02
+QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+"""Weights are here already, and an engine has nobody to call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,44 +41,80 @@ class Installation:
         return f"{self.program.parent}:{_PATH}"
 
 
-def find(
-    engine: str, program: str, package: str, *, configured: str, provisions: Provisions | None
-) -> Installation | EngineBuild | None:
-    """The installation, or why the one that was named cannot be used; none when none is named or on PATH.
+class PythonEngine:
+    """What `vllm` and `sglang` adapters share: being found, asked for help, and named."""
 
-    Reads directories and starts nothing: importing such an engine takes longer than looking at everything else.
-    """
-    if configured:
-        path = Path(configured)
-        named = path / "bin" / program if path.is_dir() else path
-        if not named.is_file():
-            why = f"engine_paths.{engine} in agent.yaml is {configured}, and there is no {named}"
-            return EngineBuild(engine=engine, version="", usable=False, why_not=why)
-    elif provisions is not None and (here := provisions.program(engine)) is not None:
-        named = here
-    elif provisions is not None and (build := provisions.told(engine)) is not None:
-        return build
-    else:
-        found = shutil.which(program, path=_PATH) or shutil.which(program)
-        if found is None:
-            return None
-        named = Path(found)
-    # A link in /usr/local/bin leads into the environment, in which the package is.
-    real = named.resolve()
-    return Installation(program=named, version=_version(real.parent.parent, package) or "unknown")
+    name: str
+    """As profiles name it, and its package and program too."""
+    help_flag = "--help"
+    """What makes its `serve` print every flag."""
+    quiet: ClassVar[Mapping[str, str]] = QUIET
+    needs_weights = True
+    health_path = "/health"
 
+    def __init__(self, *, configured: str = "", provisions: Provisions | None = None) -> None:
+        """Started from the place that is `configured`, else as the agent installed it, else as it is on PATH."""
+        self._configured = configured
+        self._provisions = provisions
 
-def build_of(engine: str, found: Installation | EngineBuild | None) -> EngineBuild | None:
-    """What the control plane is told of it."""
-    return EngineBuild(engine=engine, version=found.version) if isinstance(found, Installation) else found
+    def detect(self) -> EngineBuild | None:
+        """The version of the environment it is in."""
+        found = self._find()
+        return EngineBuild(engine=self.name, version=found.version) if isinstance(found, Installation) else found
 
+    def check_args(self, args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+        """Batches, caches, parsers and the like; raises InvalidInput."""
+        check_env(env)
+        return check_args(self.name, args)
 
-def installed(engine: str, found: Installation | EngineBuild | None) -> Installation:
-    """The installation; raises InvalidInput saying why there is none."""
-    if isinstance(found, Installation):
-        return found
-    why = found.why_not if found is not None else f"not installed: name it as engine_paths.{engine} in agent.yaml"
-    raise InvalidInput(f"{engine} cannot be started here: {why}", field="engine")
+    def help_argv(self) -> tuple[str, ...]:
+        """Its help with every flag; raises InvalidInput when it is not installed."""
+        return (str(self.installed().program), "serve", self.help_flag)
+
+    def help_env(self) -> Mapping[str, str]:
+        """The environment's own programs, and nobody called."""
+        return self.environment(self.installed())
+
+    def served_names(self, spec: ShardSpec) -> tuple[str, ...]:
+        """The name it was started under."""
+        return (spec.model,)
+
+    def installed(self) -> Installation:
+        """The installation; raises InvalidInput saying why there is none."""
+        found = self._find()
+        if isinstance(found, Installation):
+            return found
+        missing = f"not installed: name it as engine_paths.{self.name} in agent.yaml"
+        why = found.why_not if found is not None else missing
+        raise InvalidInput(f"{self.name} cannot be started here: {why}", field="engine")
+
+    def environment(self, here: Installation) -> dict[str, str]:
+        """What it needs besides the common environment: its own programs first, and nobody to call."""
+        return {"PATH": here.path, **self.quiet}
+
+    def _find(self) -> Installation | EngineBuild | None:
+        """The installation, or why the one that was named cannot be used; none when none is named or on PATH.
+
+        Reads directories and starts nothing: importing such an engine takes longer than looking at everything else.
+        """
+        name, provisions = self.name, self._provisions
+        if self._configured:
+            path = Path(self._configured)
+            named = path / "bin" / name if path.is_dir() else path
+            if not named.is_file():
+                why = f"engine_paths.{name} in agent.yaml is {self._configured}, and there is no {named}"
+                return EngineBuild(engine=name, version="", usable=False, why_not=why)
+        elif provisions is not None and (here := provisions.program(name)) is not None:
+            named = here
+        elif provisions is not None and (build := provisions.told(name)) is not None:
+            return build
+        else:
+            found = shutil.which(name, path=_PATH) or shutil.which(name)
+            if found is None:
+                return None
+            named = Path(found)
+        # A link in /usr/local/bin leads into the environment, in which the package is.
+        return Installation(program=named, version=_version(named.resolve().parent.parent, name) or "unknown")
 
 
 def directory_of(launch: Launch, engine: str) -> Path:
