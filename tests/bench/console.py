@@ -27,7 +27,7 @@ SETTLE_S = 5.0
 """The first samples fill charts that were empty."""
 LETTERS = "αβγδεζηθικλμνξοπρστυφχψω"
 """Each is written once only when it is typed."""
-SWITCHES = (("4", b"heard"), ("2", b"ctx/answer"))
+SWITCHES = (("4", b"heard"), ("2", b"cost today"))
 """Key of a view, and a heading that only this view has."""
 FIRST_FRAME = b"Overview"
 FIRST_DATA = b"model-"
