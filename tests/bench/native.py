@@ -114,6 +114,7 @@ def engine(program: Path, *, gap_us: int, tokens: int) -> Iterator[tuple[int, in
 def child(
     argv: Sequence[str],
     *,
+    stdin: int | None = None,
     stdout: int | None = subprocess.DEVNULL,
     stderr: Path | None = None,
     pass_fds: Sequence[int] = (),
@@ -123,9 +124,8 @@ def child(
     """A child process, ended by SIGTERM and then SIGKILL."""
     log = stderr.open("wb") if stderr is not None else None
     try:
-        process = subprocess.Popen(
-            argv, stdout=stdout, stderr=log or subprocess.DEVNULL, pass_fds=pass_fds, cwd=cwd, env=env
-        )
+        err = log or subprocess.DEVNULL
+        process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=err, pass_fds=pass_fds, cwd=cwd, env=env)
         try:
             yield process
         finally:
@@ -135,8 +135,9 @@ def child(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
     finally:
         if log is not None:
             log.close()

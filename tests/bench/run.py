@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.bench.console import ConsoleFigures, console_text, measure_console
 from tests.bench.demo import measure_demo
 from tests.bench.firsttoken import first_token_text, measure_first_token
+from tests.bench.flood import flood_text, measure_flood
 from tests.bench.lineup import GATEWAYS, USUAL, makers, secured
 from tests.bench.native import Missing, compile_client, compile_engine
 from tests.bench.openstreams import measure_open_streams, open_streams_text
@@ -34,7 +35,7 @@ from tests.bench.streams import MODES, Effort, measure_mode
 from tests.bench.talks import prompts
 from tests.bench.watch import WatchFigures, measure_watch, watch_text
 
-ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "overload"]
+ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "overload", "flood"]
 OTHER_PARTS = ["demo", "watch", "console"]
 PARTS = [*MODES, *ROUTER_PARTS, *OTHER_PARTS]
 DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console"
@@ -142,6 +143,9 @@ def load_gateways(
     elif part == "overload":
         overload = measure_overload(min(3, plan.rounds), plan.overload_s, directory)
         figures.add(part, overload, overload_text(overload), overload.wrong())
+    elif part == "flood":
+        flood = measure_flood(plan.rounds, directory)
+        figures.add(part, flood, flood_text(flood), [])
     elif part == "prefix":
         asked, trace = prompts(plan.trace, plan.prompts), plan.trace.name if plan.trace is not None else "made prompts"
         prefix = measure_prefix(names, min(3, plan.rounds), asked, trace, directory)
