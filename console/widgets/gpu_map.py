@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -22,6 +22,7 @@ from console.state.folding import Folds, GroupLine, MapLine, NodeLine
 from console.widgets.columns import Seen
 from console.widgets.gpu_map_lines import MapLines
 from console.widgets.paint import LineWidget, Span, spans_width
+from console.widgets.scrolling import fit_rows
 from console.widgets.titles import set_title
 
 ARRANGE_S = 10.0
@@ -90,14 +91,17 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
                 self.refresh()
 
     def show(self, seen: Seen, changed: Iterable[str] | None, *, structural: bool) -> None:
-        """Show `seen`. `changed` are the nodes that differ, none is all; `structural` when lines may move at once."""
+        """Show `seen`. `changed` are the nodes that differ, none is all; `structural` when lines may move at once.
+
+        Otherwise they move with a tick of the clock, so that the same frame does not draw the figures too.
+        """
         self._book.see(seen)
         self._unarranged = True
         if changed is None:
             self._book.forget_all()
         else:
             self._book.forget(frozenset(changed))
-        if structural or changed is None or seen.now - self._arranged_at >= ARRANGE_S:
+        if structural or changed is None:
             self._arrange()
         self._refresh_lines()
 
@@ -285,7 +289,7 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
             self._drawn.clear()
             self.refresh()
         # Where lines are two rows deep all of them fit: nothing scrolls by half a line.
-        self.virtual_size = Size(self.size.width, len(self.lines) * deep + self._head)
+        fit_rows(self, len(self.lines) * deep + self._head)
 
     def _scroll_to_cursor(self) -> None:
         top, rows = round(self.scroll_y), self._window_rows

@@ -10,13 +10,14 @@ from itertools import islice
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.text import head, plain, width
 from console.widgets.paint import LineWidget, Span
+from console.widgets.scrolling import fit_rows
 
 MAX_LINES = 20_000
 """Lines kept; the oldest go first."""
@@ -181,7 +182,7 @@ class Lines(LineWidget, ScrollView, can_focus=True):
                     parts = len(self._wraps[number])
             rows.extend((number, part) for part in range(parts))
         self._rows = rows
-        self.virtual_size = Size(self.size.width, len(rows))
+        fit_rows(self, len(rows))
         if self.following:
             self.scroll_to(y=max(0, len(rows) - self.size.height), animate=False, force=True)
         top = max(0, kept - round(self.scroll_y))

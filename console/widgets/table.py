@@ -13,7 +13,7 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -24,6 +24,7 @@ from console.text import fit, plain
 from console.widgets.columns import Cell, Column, Layout, Seen, TableSpec, lay_out
 from console.widgets.order import Order
 from console.widgets.paint import LineWidget, Span, spans_width
+from console.widgets.scrolling import fit_rows
 from console.widgets.titles import set_title
 
 GUTTER = 2
@@ -310,7 +311,7 @@ class Table(LineWidget, ScrollView, Generic[T], can_focus=True):
             self.post_message(self.Moved(self, self._cursor_key))
 
     def _fit_virtual_size(self) -> None:
-        self.virtual_size = Size(self.size.width, len(self.shown) + self._head)
+        fit_rows(self, len(self.shown) + self._head)
 
     def on_resize(self) -> None:
         """Lay the columns out for the new width."""
