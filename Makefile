@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := llmgw/router/native/built.json
+PASS := llmgw/router/native/pass/built.json
 APART := tests/console tests/unit
 AGAIN := $(BIN)/python -m pytest -rA --last-failed --last-failed-no-failures none
 DATA ?= $(HOME)/.local/share/llmgw/demo
 
-.PHONY: setup native run test check format lint types contracts unit bench soak proto snapshots reference clean
+.PHONY: setup native run test check format lint types contracts unit bench soak proto snapshots reference followed clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(PASS)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "llmgw needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: say make PYTHON=python3.12" % v)'
@@ -20,6 +21,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+# Builds the way of a token, C. Where there is no C compiler it says so, and tokens pass in Python.
+$(PASS): $(STAMP) $(wildcard llmgw/router/csrc/*)
+	$(BIN)/python -m llmgw.router.build --pass-only
 
 # Compiles the router's busy modules. Where there is no C compiler it says so, and the router runs as plain Python.
 native: $(NATIVE)
@@ -54,7 +59,8 @@ contracts: setup
 check: lint types contracts
 	$(MAKE) test
 
-bench: setup
+# Of the router as it is meant to run on a busy machine: compiled, where that can be done.
+bench: native
 	$(BIN)/python -m tests.bench.run
 
 soak: setup
@@ -69,6 +75,10 @@ snapshots: setup
 reference: setup
 	$(BIN)/python -m llmgw.web.openapi --write
 	$(BIN)/python -m llmgw.cli.reference --write
+
+# Ends with 1 when an engine whose flags are known here has a newer release on the configured package index.
+followed: setup
+	$(BIN)/python -m agent.provision.followed
 
 clean:
 	rm -rf $(VENV) $(dir $(NATIVE)) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -13,6 +13,7 @@ import re
 import msgspec
 
 from llmgw.router.limits import MAX_EVENT_BYTES
+from llmgw.router.token_pass import loaded
 from llmgw.router.token_usage import Usage, usage_from
 
 _BOUNDARY = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -28,6 +29,8 @@ BULK_BYTES = 2048
 """Reads from here on are many events, of which only the remarkable are looked at."""
 PLAIN_HELD_BYTES = 4096
 """A longer incomplete event is never copied to be looked at again, however small the reads."""
+TOKEN_PASS, _ = loaded()
+"""The searches in C."""
 
 
 class EventStream:
@@ -131,11 +134,12 @@ class EventStream:
         end = _event_start(data, 0, len(data))
         out: list[bytes] = []
         at = self._lead(data, end, out)
-        done = data.find(b"[DONE]", at, end)
+        done = _find_done(data, at, end)
         while at < end:
             if 0 <= done < at:
-                done = data.find(b"[DONE]", at, end)
-            mark = _interest(data, at, end, done)
+                done = _find_done(data, at, end)
+            usage = _find_usage(data, at, end if done < 0 else done)
+            mark = done if usage < 0 else usage
             if mark < 0:
                 self._pass_many(data[at:end], out)
                 break
@@ -172,7 +176,7 @@ class EventStream:
         out.append(events)
         if events[0] == 58 and events.find(b"\n\n") == len(events) - 2:
             return  # a comment on its own, with which an engine keeps the connection open
-        self.events += events.count(b"\n\n") if len(events) < BULK_BYTES else events.count(b"\n") // 2
+        self.events += events.count(b"\n\n") if len(events) < BULK_BYTES else _line_ends(events) // 2
         self.last = events
 
     def _careful(self, data: bytes) -> bytes:
@@ -230,7 +234,7 @@ class EventStream:
         if event.find(b"[DONE]") >= 0 and data_of(event).strip() == b"[DONE]":
             self.done = True
             self._uncount_last()
-        elif _CONTENT.search(event):
+        elif _holds_content(event):
             self._started = True
             self.events += 1
         elif _is_error(event):
@@ -258,6 +262,12 @@ class EventStream:
         return self.withhold and document.get("choices") == [] and isinstance(document.get("usage"), dict)
 
 
+def _holds_content(event: bytes) -> bool:
+    """Whether an event holds a piece of an answer; as most engines write it that is found without the pattern."""
+    at = event.find(b'"content":"') + 11
+    return (at > 10 and event[at] != 34) or _CONTENT.search(event) is not None
+
+
 def _is_error(events: bytes) -> bool:
     """Whether the last of these events is an error document."""
     at = max(0, events.rstrip(b"\r\n").rfind(b"\n\n"))
@@ -277,12 +287,24 @@ def _event_start(data: bytes, at: int, before: int) -> int:
     return at if found < 0 else found + 2
 
 
-def _interest(data: bytes, at: int, end: int, done: int) -> int:
-    """Where the first `[DONE]` (which is at `done`) or usage object in data[at:end] is; -1 is nowhere."""
-    usage = data.find(b'"usage"', at, end if done < 0 else done)
+def _find_done(data: bytes, at: int, end: int) -> int:
+    """Where the first `[DONE]` in data[at:end] is; -1 is nowhere."""
+    return data.find(b"[DONE]", at, end) if TOKEN_PASS is None else TOKEN_PASS.find_done(data, at, end)
+
+
+def _find_usage(data: bytes, at: int, end: int) -> int:
+    """Where the first "usage" with something in it is in data[at:end]; -1 is nowhere."""
+    if TOKEN_PASS is not None:
+        return TOKEN_PASS.find_usage(data, at, end)
+    usage = data.find(b'"usage"', at, end)
     while usage >= 0 and data.startswith(b":null", usage + 7):
-        usage = data.find(b'"usage"', usage + 7, end if done < 0 else done)
-    return done if usage < 0 else usage
+        usage = data.find(b'"usage"', usage + 7, end)
+    return usage
+
+
+def _line_ends(data: bytes) -> int:
+    """How many LF there are."""
+    return data.count(b"\n") if TOKEN_PASS is None else TOKEN_PASS.line_ends(data)
 
 
 def data_of(event: bytes) -> bytes:

@@ -3,6 +3,8 @@
 Engines send a token as one chunk that holds one event in one line of JSON. What is exactly that is passed on as it
 came, framing and all. Whatever differs in a byte goes through the parser, which is always right; so does everything
 until the parser stands between two chunks again and nothing is held back.
+
+Where `token_pass` was built, C does the same without a step of Python; what is written here says what is right.
 """
 
 import select
@@ -14,6 +16,7 @@ from llmgw.core.meters import INTER_TOKEN_S
 from llmgw.router.events import EventStream
 from llmgw.router.limits import RECV_BYTES
 from llmgw.router.reactor import Reactor
+from llmgw.router.token_pass import loaded
 
 if TYPE_CHECKING:
     from llmgw.router.relay import Stream
@@ -38,10 +41,29 @@ def _beginnings() -> tuple[tuple[bytes, ...], ...]:
 
 
 _BEGINNINGS = _beginnings()
+TOKEN_PASS, _ = loaded()
+"""The same in C."""
 
 
-def express(upstream: "Upstream", stream: "Stream", events: EventStream, reactor: Reactor) -> Callable[[int], None]:
-    """A handler for a connection of which `Stream.express` said that it may have one."""
+def express(
+    upstream: "Upstream", stream: "Stream", events: EventStream, reactor: Reactor
+) -> tuple[Callable[[int], None], Callable[[], None]]:
+    """A handler for a connection of which `Stream.express` said that it may have one, and what has it settled.
+
+    The handler may keep to itself what it passed on: `events`, `heard_at` and `token_at` are right once it has settled,
+    which it does itself before it calls anything of the stream's or the connection's.
+    """
+    if TOKEN_PASS is not None:
+        made = TOKEN_PASS.Pass(upstream, stream, events, reactor, INTER_TOKEN_S)
+        return made, made.settle
+    return _in_python(upstream, stream, events, reactor), settled
+
+
+def settled() -> None:
+    """Nothing is kept."""
+
+
+def _in_python(upstream: "Upstream", stream: "Stream", events: EventStream, reactor: Reactor) -> Callable[[int], None]:
     beginnings, bounds, readable = _BEGINNINGS, INTER_TOKEN_S, select.EPOLLIN
     recv, send, gaps = upstream.sock.recv, stream.client.send, stream.gaps
 

@@ -28,7 +28,6 @@ from llmgw.core.processes import boot_id, start_time
 from llmgw.core.routing import RouterHello
 from llmgw.core.secrets import key_digest
 from llmgw.router import slots
-from llmgw.router.compiled import describe
 from llmgw.router.counters import Counters
 from llmgw.router.drain import Drain
 from llmgw.router.feed import FeedClient
@@ -38,6 +37,7 @@ from llmgw.router.limiter import Limiter
 from llmgw.router.ports import RouterState
 from llmgw.router.saved import SavedState
 from llmgw.router.state import FollowerState
+from llmgw.router.token_pass import describe
 from llmgw.router.usage import UsageSpool
 
 DRAIN_S = 600.0

@@ -18,7 +18,7 @@ from llmgw.router.ends import COMPLETE, End, engines_own
 from llmgw.router.engine_errors import engine_refusal, looked_into, says_error
 from llmgw.router.errors import engine_failed
 from llmgw.router.events import EventStream
-from llmgw.router.express import express
+from llmgw.router.express import express, settled
 from llmgw.router.limits import MAX_ENGINE_BODY_BYTES, USAGE_TAIL_BYTES
 from llmgw.router.masking import Mask
 from llmgw.router.meters import Cells, new_cells
@@ -63,6 +63,7 @@ class Stream:
         "_reactor",
         "_refused",
         "_request_id",
+        "_settle",
         "_shares_429",
         "_tail",
         "_timeouts",
@@ -116,6 +117,7 @@ class Stream:
         self._reactor = reactor
         self.client = client
         self._express: Callable[[int], None] | None = None
+        self._settle: Callable[[], None] = settled
         self._timeouts = timeouts
         self._request_id = request_id
         self._http11 = http11
@@ -211,6 +213,7 @@ class Stream:
         if self._refused:
             self._fail(End.STATUS)
             return
+        self._settle()
         parts = upstream.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -228,8 +231,8 @@ class Stream:
                 self.heard_at = now
             if events.loose and not self._bearable(body):
                 return
-            if self.mask is not None and out.find(b'"error"') >= 0:  # events leave in one piece, and the key in them
-                out = self.mask.cover(out)
+            if self.mask is not None:
+                out = self.mask.feed(out, last=last)
         else:
             self.heard_at = now
             if self.mask is not None:
@@ -268,11 +271,17 @@ class Stream:
         events, upstream = self.events, self.upstream
         if events is None or upstream is None or not events.between or self._framing is not CHUNKED:
             return None
+        if self.mask is not None:  # it must see every byte
+            return None
         if not self.started or not self.first_at or self.pending or self._closing:
             return None
         if self._express is None:
-            self._express = express(upstream, self, events, self._reactor)
+            self._express, self._settle = express(upstream, self, events, self._reactor)
         return self._express
+
+    def settle(self) -> None:
+        """Have `events`, `heard_at` and `token_at` say what passed so far, for whoever looks before the end."""
+        self._settle()
 
     def _count_gap(self, now: float) -> None:
         """A read brought tokens: the first of the answer, or some after a gap."""
@@ -401,6 +410,7 @@ class Stream:
     def tick(self, now: float) -> None:
         """Look at the deadlines; `now` is monotonic seconds."""
         limits = self._timeouts
+        self._settle()
         if self.pending:
             if now - self._progress > limits.client_stall:
                 self._drop_upstream()
@@ -486,6 +496,8 @@ class Stream:
         if self.end is None or end in (End.LEFT, End.STALLED):
             self.end = end
         self.pending = b""
+        self._settle()
+        self._express, self._settle = None, settled  # they know this stream: without the circle all are gone at once
         self.client.stream = None
         self._reactor.woken = True
         self.client.signal.set()

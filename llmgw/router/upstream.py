@@ -14,8 +14,11 @@ import httptools
 from llmgw.router.limits import MAX_ENGINE_HEAD_BYTES, RECV_BYTES
 from llmgw.router.reactor import READ_EVENTS, Reactor
 from llmgw.router.tls import TlsFailure
+from llmgw.router.token_pass import loaded
 
 Header = tuple[bytes, bytes]
+TOKEN_PASS, _ = loaded()
+"""What looks for whole chunks in C; without it the parser takes them one by one."""
 
 
 class Receiver(Protocol):
@@ -75,6 +78,7 @@ class Upstream:
     __slots__ = (
         "_barren_bytes",
         "_between_chunks",
+        "_chunked",
         "_feed",
         "_headers",
         "_in_chunk",
@@ -132,6 +136,8 @@ class Upstream:
         self.on_chunk_header = self.on_chunk_complete = self._in_chunk.reverse
         self._between_chunks = False
         """The parser expects a chunk's size line, so that a whole chunk may go past it and leave it as it is."""
+        self._chunked = False
+        """The answer comes in chunks."""
         self._recv = sock.recv
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -145,7 +151,7 @@ class Upstream:
         self.stream = stream
         self.complete = self.until_close = self._keep_alive = False
         self._in_chunk[:] = (False, True)
-        self._between_chunks = False
+        self._between_chunks = self._chunked = False
         self._status = self._barren_bytes = 0
         try:
             sent = self.sock.send(request)
@@ -188,7 +194,7 @@ class Upstream:
         else:
             self._barren_bytes += len(data)
             try:
-                self._feed(data)
+                self._parse(data)
                 self._between_chunks = self._status > 0 and not self._in_chunk[0] and data.endswith(b"\r\n")
             except (httptools.HttpParserError, httptools.HttpParserUpgrade):
                 self._keep_alive = False
@@ -205,6 +211,25 @@ class Upstream:
                 stream.advance()
                 handler = stream.express() if self._between_chunks and self.stream is stream else None
                 self._handle_by(handler or self.on_event)
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, but for chunks that are all there: a read of many tokens has a hundred."""
+        if TOKEN_PASS is None:
+            self._feed(data)
+            return
+        at, between = 0, self._between_chunks
+        if not self._status:
+            at = data.find(b"\r\n\r\n") + 4
+            if at == 3:
+                at = len(data)
+            self._feed(data[:at])
+            between = self._status > 0 and not self._in_chunk[0] and data.endswith(b"\r\n", 0, at)
+        if between and self._chunked and not self.complete:
+            body, at = TOKEN_PASS.whole_chunks(data, at)
+            if body:
+                self.parts.append(body)
+        if at < len(data):
+            self._feed(data[at:])
 
     def _handle_by(self, handler: Callable[[int], None]) -> None:
         handlers = self.pool.reactor.handlers
@@ -251,6 +276,8 @@ class Upstream:
         names = [name for name, _ in self._headers]
         bodiless = status in (204, 304)
         self.until_close = not bodiless and b"content-length" not in names and b"transfer-encoding" not in names
+        codings = [value for name, value in self._headers if name == b"transfer-encoding"]
+        self._chunked = not bodiless and bool(codings) and codings[-1].lower().endswith(b"chunked")
         self._keep_alive = self._parser.should_keep_alive() and not self.until_close
         if self.stream is not None:
             self.stream.on_head(status, self._headers)

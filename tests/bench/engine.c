@@ -9,7 +9,9 @@
  * It listens on loopback only and ends with SIGTERM.
  *
  * All answers are the same bytes, so a stream is two numbers: bytes sent, and events due. All gaps are the same, so a
- * queue in order of arrival is a queue in order of time.
+ * stream that had its turn goes to the end of the queue. The first gap of a stream is a fraction of the others, another
+ * one each time: clients begin together and end together, and a gateway that kept them in step would find their tokens
+ * in heaps, one that did not would be woken for every token.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -106,12 +108,22 @@ static void leave_queue(int fd) {
     c->before = c->after = 0;
 }
 
+/* Behind all that are due before it: at the end, unless this is its first gap. */
 static void join_queue(int fd) {
     struct conn *c = &conns[fd];
-    c->before = queue_last;
-    c->after = 0;
-    if (queue_last) conns[queue_last].after = fd; else queue_first = fd;
-    queue_last = fd;
+    int before = queue_last;
+    while (before && conns[before].next_ns > c->next_ns) before = conns[before].before;
+    c->before = before;
+    c->after = before ? conns[before].after : queue_first;
+    if (before) conns[before].after = fd; else queue_first = fd;
+    if (c->after) conns[c->after].before = fd; else queue_last = fd;
+}
+
+/* A first gap: fractions that follow each other by the golden section fill the whole of it evenly. */
+static int64_t first_gap(void) {
+    static uint32_t turn;
+    turn += 2654435769u;
+    return (int64_t)((double)gap_ns * (turn / 4294967296.0)) + 1;
 }
 
 static void drop(int fd) {
@@ -180,7 +192,7 @@ static void serve_next(int fd) {
         c->step = gap_ns ? 0 : steps - 1;
         c->streaming = 1;
         int64_t now = now_ns();
-        c->next_ns = now + gap_ns;
+        c->next_ns = now + (gap_ns ? first_gap() : 0);
         join_queue(fd);
         advance(fd, now);
         return;

@@ -14,8 +14,8 @@ from llmgw.core.admission import Admission
 from llmgw.core.layout import ServerLayout
 from llmgw.core.routing import KeyRecord, LoadTable, Scoring
 from llmgw.core.secrets import CLUSTER_SECRET_BYTES, key_digest
-from llmgw.router.compiled import describe
 from llmgw.router.front_tls import ClientTlsFiles
+from llmgw.router.token_pass import describe
 from tests.bench.feed import Feed
 from tests.bench.gateways import Gateway, gets, until
 from tests.bench.native import child

@@ -14,6 +14,8 @@ from llmgw.router.ends import End
 from tests.support.relay_rig import body_of, rig
 from tests.support.scripted_engine import DONE, LAST_CHUNK, SSE_HEAD, chunk, json_answer, token, usage_event
 
+pytestmark = pytest.mark.usefixtures("either_pass")
+
 USAGE = usage_event(7, 3)
 
 
@@ -72,6 +74,7 @@ def test_an_event_a_read_costs_no_framing_of_ours_and_counts() -> None:
         r.say(SSE_HEAD + chunk(token("a")), *(chunk(token(text)) for text in "bcdef"))
         raw = r.client.received()
         assert raw.partition(b"\r\n\r\n")[2] == b"".join(chunk(token(text)) for text in "abcdef")
+        r.stream.settle()
         assert r.stream.events is not None
         assert r.stream.events.events == 6
         r.say(chunk(token("", finish="stop")), chunk(USAGE), chunk(DONE), LAST_CHUNK)

@@ -24,6 +24,8 @@ from llmgw.router.token_usage import Usage
 from llmgw.router.upstream import Owner, Upstream
 from tests.support.scripted_engine import DONE, chunk, token, usage_event
 
+pytestmark = pytest.mark.usefixtures("either_pass")
+
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -148,6 +150,7 @@ def test_a_token_takes_the_quick_way_from_the_second_on() -> None:
         made.read(chunk(token("third")))
         assert made.is_quick()
         assert made.body == token("first") + token("second") + token("third")
+        made.stream.settle()
         assert made.stream.events is not None
         assert made.stream.events.events == 3
         assert sum(histogram_of(made.cells).counts) == 2
