@@ -1,4 +1,4 @@
-"""`file:/…`: weights that are on the mirror's machine already. They are served from where they are, never copied.
+"""`file:/…`: weights, or wheels, that are on the mirror's machine already. They are served where they are, not copied.
 
 Their stamp (sizes and times of change) is kept, so that a changed file is hashed again before it is served.
 """
@@ -14,6 +14,7 @@ from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.core.sources import FileSource, format_source
 from llmgw.core.weights import MAGIC_BYTES, Manifest, SetFile, check_file_name, split_parts
 from llmgw.mirror.source import MirrorConfig, check_local_name, head_check, select_repository
+from llmgw.mirror.wheelhouse import in_wheelhouse, wheel_check, wheels_of
 from llmgw.transfer.download import Report
 from llmgw.transfer.hashing import hash_step, open_binary
 
@@ -33,7 +34,9 @@ class LocalSource:
 
     async def fetch(self, manifest: Manifest, file: SetFile, target: Path, report: Report) -> SetFile:
         """Hash it where it is; `target` is its own path."""
-        return await hash_file(file, target, head_check(file.name, self._config), report)
+        wheels = in_wheelhouse(target.parent, self._config)
+        check = wheel_check(file.name) if wheels else head_check(file.name, self._config)
+        return await hash_file(file, target, check, report)
 
     def _resolve(self, set_id: str) -> Manifest:
         path = Path(self._source.path)
@@ -64,6 +67,8 @@ class LocalSource:
             if len(names) > MAX_ENTRIES:
                 raise InvalidInput(f"{path} holds more than {MAX_ENTRIES} files", field="source")
         try:
+            if in_wheelhouse(path, self._config):
+                return wheels_of(names), ""
             return select_repository(names)
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error.message.removeprefix('source: ')}", field="source") from error

@@ -151,7 +151,7 @@ class _Extraction:
                 data = stream.read(READ_BYTES)
                 if not data:
                     return self._end()
-                self.part.append(data)
+                self.part.append([data])
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise WrongContent(f"{self._wheel.name} is not a whole wheel: {error}") from error
         except OSError as error:

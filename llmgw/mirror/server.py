@@ -195,14 +195,26 @@ async def _send(stream: trio.abc.Stream, answer: HttpAnswer, *, head_only: bool)
 
 async def _send_file(stream: trio.abc.Stream, path: Path, start: int, length: int) -> None:
     descriptor = await trio.to_thread.run_sync(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+    space = memoryview(bytearray(min(CHUNK_BYTES, length)))
     try:
         while length:
-            data = await trio.to_thread.run_sync(os.pread, descriptor, min(CHUNK_BYTES, length), start)
-            if not data:
+            piece = space[:length]
+            got = _read_cached(descriptor, piece, start)
+            if not got:
+                got = await trio.to_thread.run_sync(os.preadv, descriptor, [piece], start)
+            if not got:
                 raise OSError(f"{path} is shorter than its manifest says")
             with trio.fail_after(SEND_STALL_S):
-                await stream.send_all(data)
-            start += len(data)
-            length -= len(data)
+                await stream.send_all(piece[:got])
+            start += got
+            length -= got
     finally:
         os.close(descriptor)
+
+
+def _read_cached(descriptor: int, space: memoryview, start: int) -> int:
+    """What memory holds of the file already, read without a thread; 0 where only the disk has it."""
+    try:
+        return os.preadv(descriptor, [space], start, os.RWF_NOWAIT)
+    except OSError:
+        return 0  # not in memory, or a file system that cannot say so: a thread reads it

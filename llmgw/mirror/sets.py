@@ -176,7 +176,7 @@ class SetStore:
             with path.open("rb") as stream:
                 headers.append(read_header(stream, file_bytes=path.stat().st_size))
         first = headers[ggufs.index(manifest.main)]
-        return gguf_facts(first, manifest.total_bytes, parameters=sum(header.parameters for header in headers))
+        return gguf_facts(first, manifest.total_bytes, parts=headers)
 
     def unchanged(self, manifest: Manifest) -> bool:
         """Whether files served from where they are still are what was hashed; true for all others."""

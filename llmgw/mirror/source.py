@@ -51,6 +51,8 @@ class MirrorConfig:
     """File with a hub token; read anew for every fetch, never logged, never sent to another host."""
     allow_pickle: bool = False
     """Serve pickles, code and configurations that name code. They run on the nodes."""
+    wheelhouse: Path | None = None
+    """Directory of this machine below which wheels are served, for nodes without a package index."""
     pip: tuple[str, ...] = (sys.executable, "-m", "pip")
     """How `pypi:` sources ask the configured package index."""
     policy: Policy = field(default_factory=Policy)

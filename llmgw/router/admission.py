@@ -53,6 +53,7 @@ class Gate:
         self._routes: Routes = state.routes
         self._bands = Bands(self._routes.admission, self._routes.timeouts)
         state.on_loads = self.loads_heard
+        state.on_stale_key = self.key_stale
         state.meters.queues = self.queues
 
     # -- the way in
@@ -201,6 +202,13 @@ class Gate:
             alone = measured.works[0].free if measured.counted == len(measured.works) == 1 else None
             self._credits[model] = _Credit(math.ceil(fitting) - 1 + int(alone or 0), now + CREDIT_S)
         return True
+
+    def key_stale(self, key_id: str) -> None:
+        """A key may have changed, or any (no id): those who wait with it look at it again, each in its own task."""
+        for line in self.room.lines.values():
+            for band in line.bands.values():
+                for waiter in band.of_key(key_id):
+                    waiter.signal.set()
 
     # -- room to wait
 

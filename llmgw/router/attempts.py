@@ -74,7 +74,7 @@ class Attempts:
         name, band = request.model.name, request.key.band
         # Whoever comes from another model began long ago.
         if not gate.lets_in(name, band, time.monotonic() if request.asked else request.began_at):
-            refusal = await wait_for_place(self._reactor, self._state, gate, exchange)
+            refusal = await wait_for_place(self._reactor, self._state, gate, self._bodies, exchange)
             if refusal is not None:
                 return refusal
         use = gate.begin(name, band)

@@ -5,7 +5,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from llmgw.core.routing import KeyRecord, RoutedModel
-from llmgw.router.errors import model_not_found
+from llmgw.router.errors import model_not_found, model_unrouted
 from llmgw.router.ports import Routes
 
 
@@ -34,16 +34,21 @@ def may_use(key: KeyRecord, model: RoutedModel) -> bool:
 
 
 def allowed_model(routes: Routes, key: KeyRecord, name: str) -> RoutedModel:
-    """The model of that name or alias; raises Refusal (404), the same one for no model and a denied one."""
+    """The model of that name or alias.
+
+    Raises Refusal: 404, the same one for no model and a denied one, and 400 for one that no request is relayed to.
+    """
     model = routes.resolve(name)
     if model is None or not may_use(key, model):
         raise model_not_found(name)
+    if model.unrouted:
+        raise model_unrouted(model.unrouted)
     return model
 
 
 def list_models(routes: Routes, key: KeyRecord) -> bytes:
     """The body of `GET /v1/models`."""
-    data = [_object(model) for model in routes.models() if may_use(key, model)]
+    data = [_object(model) for model in routes.models() if may_use(key, model) and not model.unrouted]
     return msgspec.json.encode(ModelList("list", data))
 
 

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 import trio
 
 from llmgw.router.admission import Gate
+from llmgw.router.big_bodies import BigBodies
 from llmgw.router.exchange import Exchange, Gap
 from llmgw.router.front import Gone
 from llmgw.router.ports import RouterState
 from llmgw.router.reactor import Reactor
+from llmgw.router.second_look import look_again
 from llmgw.router.turned_away import TurnedAway
 from llmgw.router.wait_reason import wait_reason
+from llmgw.router.waiting import Standing
 
 
 @contextmanager
@@ -36,8 +39,13 @@ def between_streams(reactor: Reactor, exchange: Exchange, until: float = math.in
                 reactor.ticking.discard(gap)
 
 
-async def wait_for_place(reactor: Reactor, state: RouterState, gate: Gate, exchange: Exchange) -> TurnedAway | None:
-    """Wait until the request is let in to its model; why it was not, if it was not. Raises Gone."""
+async def wait_for_place(
+    reactor: Reactor, state: RouterState, gate: Gate, bodies: BigBodies, exchange: Exchange
+) -> TurnedAway | None:
+    """Wait until the request is let in to its model; why it was not, if it was not.
+
+    Raises Gone, and Refusal when its key was revoked meanwhile, or may no longer do what the request asks for.
+    """
     request, meters = exchange.request, state.meters
     name, began = request.model.name, time.monotonic()
     if exchange.conn.gone:
@@ -55,6 +63,12 @@ async def wait_for_place(reactor: Reactor, state: RouterState, gate: Gate, excha
         patience_s = min(gate.ttl_s(waiter), exchange.total_at - began)
         with between_streams(reactor, exchange, trio.current_time() + patience_s):
             await waiter.signal.wait()
+            while waiter.standing is Standing.WAITING:
+                await look_again(state, bodies, exchange)
+                await waiter.signal.wait()
+        if waiter.standing is Standing.LET_IN and not exchange.conn.gone:
+            with between_streams(reactor, exchange):
+                await look_again(state, bodies, exchange)
         taken = not exchange.conn.gone
     finally:
         refusal = gate.step_out(waiter, taken=taken)

@@ -92,6 +92,11 @@ def model_not_found(name: str) -> Refusal:
     )
 
 
+def model_unrouted(why: str) -> Refusal:
+    """A model that runs, and answers nothing that is asked here."""
+    return Refusal(400, f"{why[:1].upper()}{why[1:]}.", code="model_not_routed", param="model")
+
+
 def invalid_key(message: str = "Incorrect API key provided.") -> Refusal:
     """No key, a malformed one, or nobody's."""
     return Refusal(401, message, code="invalid_api_key")

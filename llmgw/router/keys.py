@@ -87,6 +87,8 @@ class KeyCache:
         """Called with a digest and its record when it is new or differs from what was known."""
         self.on_forgotten: Callable[[str], None] = _ask_nobody
         """Called with the digest of a key that must not be honoured on what was known of it."""
+        self.on_stale: Callable[[str], None] = _ask_nobody
+        """Called with the id of a key that may have changed, or without one when any may have."""
         self._digest = digest
         self._clock = clock
         self._ration = ration or Ration()
@@ -144,6 +146,7 @@ class KeyCache:
             entry.refresh_at = 0.0
         for digest in self._pending:
             self.ask(digest)
+        self.on_stale("")
 
     def feed_down(self) -> None:
         """The control plane is away."""
@@ -174,7 +177,8 @@ class KeyCache:
 
     def changed(self, digest: str) -> None:
         """The key changed or was revoked: nothing that was known of it is used again."""
-        if digest in self._known:
+        entry = self._known.get(digest)
+        if entry is not None:
             self._drop(digest)
         # Even if it is not cached here it may be kept on disk, by this router or another.
         self.on_forgotten(digest)
@@ -182,6 +186,7 @@ class KeyCache:
         lookup = self._pending.get(digest)
         if lookup is not None:
             lookup.dirty = True
+        self.on_stale(entry.record.id if entry is not None else "")
 
     def restore(self, digest: str, record: KeyRecord) -> None:
         """A record kept on disk by an earlier router: honoured, but confirmed first if the control plane answers."""
@@ -285,14 +290,19 @@ class KeyCache:
             self.on_learned(digest, record)
             if len(self._known) > MAX_KNOWN:
                 self._drop(next(iter(self._known)))
-        elif entry.record != record:
+        changed = entry.record != record
+        if changed:
             self.on_learned(digest, record)
         entry.record, entry.confirmed, entry.refresh_at = record, True, now + TTL_S - REFRESH_BEFORE_S
+        if changed:
+            self.on_stale(record.id)
 
     def _forget(self, digest: str) -> None:
-        if digest in self._known:
+        entry = self._known.get(digest)
+        if entry is not None:
             self._drop(digest)
             self.on_forgotten(digest)
+            self.on_stale(entry.record.id)
 
     def _drop(self, digest: str) -> None:
         entry = self._known.pop(digest)

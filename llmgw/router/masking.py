@@ -1,7 +1,7 @@
 """A provider's key that comes back in an answer's body: it is covered on the way to the client, length kept.
 
-Providers have been seen to repeat the key they were shown in their errors. Whatever a body is cut into, no byte of the
-key passes: as many bytes as could be its beginning wait for what follows them.
+Providers have been seen to repeat the key they were shown in their errors, amid a stream too. Whatever a body is cut
+into, no byte of the key passes: as many bytes as could be its beginning wait for what follows them.
 """
 
 COVER = b"*"
@@ -13,7 +13,7 @@ class Mask:
     __slots__ = ("_forms", "_held", "_longest")
 
     def __init__(self, secret: str) -> None:
-        """`secret` is not empty, and ASCII."""
+        """`secret` is not empty, and ASCII without line ends: it is a header's value."""
         plain = secret.encode("ascii")
         escaped = plain.replace(b"/", b"\\/")  # as some JSON encoders write it
         self._forms = (plain,) if escaped == plain else (plain, escaped)
@@ -35,6 +35,8 @@ class Mask:
 
     def _may_begin(self, data: bytes) -> int:
         """Length of the longest end of `data` that is a beginning of the secret."""
+        if data.endswith(b"\n"):  # most reads of a stream; a key has no line end
+            return 0
         for length in range(min(self._longest - 1, len(data)), 0, -1):
             end = data[-length:]
             if any(form.startswith(end) for form in self._forms):

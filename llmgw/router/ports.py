@@ -110,6 +110,8 @@ class RouterState(Protocol):
     """What engines last said of their own work, by replica id; the data plane reads."""
     on_loads: Callable[[], None]
     """Called when `loads` changed; the data plane sets it."""
+    on_stale_key: Callable[[str], None]
+    """Called with the id of a key that may have changed, or without one when any may have; the data plane sets it."""
 
     @property
     def routes(self) -> Routes:

@@ -100,12 +100,15 @@ class FollowerState:
         self.loads: dict[str, ReplicaLoad] = {}
         self.on_loads: Callable[[], None] = _nothing
         """Called when `loads` changed."""
+        self.on_stale_key: Callable[[str], None] = _heard_by_nobody
+        """Called with the id of a key that may have changed, or without one when any may have."""
         self.on_want: Callable[[], None] = _nothing
         """Called when a model is wanted that was not since the last report, so that the report goes at once."""
         self._routes = IndexedRoutes()
         self._secret = cluster_secret
         self._engine_keys: dict[str, str] = {}
         self._keys = keys
+        keys.on_stale = self._key_stale
         self._usage = usage
         self._limiter = limiter if limiter is not None else Limiter()
         self._scopes = ScopeBook()
@@ -175,6 +178,9 @@ class FollowerState:
         """The record of a key known lately, without waiting; none means: ask the slow way."""
         return self._keys.cached(authorization)
 
+    def _key_stale(self, key_id: str) -> None:
+        self.on_stale_key(key_id)
+
     def record(self, row: UsageRow) -> None:
         """Keep a usage row for the store. Never blocks, never raises."""
         self._usage.record(row)
@@ -222,4 +228,8 @@ def _index_replicas(replicas: Sequence[RoutedReplica]) -> Mapping[str, tuple[Rou
 
 
 def _nothing() -> None:
+    """Nobody listens yet."""
+
+
+def _heard_by_nobody(_: str) -> None:
     """Nobody listens yet."""

@@ -41,7 +41,7 @@ class Waiter:
         """Monotonic seconds."""
         self.standing = Standing.WAITING
         self.signal = Signal()
-        """Set when it waits no more."""
+        """Set when it waits no more, and when its key may have changed."""
 
 
 class BandLine:
@@ -92,6 +92,11 @@ class BandLine:
     def heads(self) -> Iterator[Waiter]:
         """The oldest request of each key."""
         return (next(iter(line)) for line in self._keys.values())
+
+    def of_key(self, key_id: str) -> Iterator[Waiter]:
+        """Those of one key, or without its id those of all."""
+        keys = self._keys.values() if not key_id else (self._keys.get(key_id, ()),)
+        return (waiter for line in keys for waiter in line)
 
     def newest_of_most(self) -> Waiter:
         """The newest request of the key that has most of them waiting."""

@@ -8,13 +8,23 @@ import re
 import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 import trio
 
 from llmgw.core.weights import MAGIC_BYTES
-from llmgw.transfer.errors import DiskFull, Interrupted, Refused, WrongContent, disk_error, free_bytes
+from llmgw.transfer.behind import Behind
+from llmgw.transfer.errors import (
+    DiskFull,
+    Interrupted,
+    Refused,
+    TransferError,
+    WrongContent,
+    disk_error,
+    free_bytes,
+)
 from llmgw.transfer.http import Remote, Response, redacted, request
 from llmgw.transfer.part import Part
 
@@ -94,6 +104,22 @@ class _MadeEmpty(Interrupted):
     """The part did not belong to the file: emptied, and asked for again at once."""
 
 
+class _Pending:
+    """Pieces that arrived and are not written yet."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytes | bytearray] = []
+
+    def add(self, piece: bytes | bytearray) -> None:
+        self._pieces.append(piece)
+        self.size += len(piece)
+
+    def take(self) -> list[bytes | bytearray]:
+        pieces, self._pieces, self.size = self._pieces, [], 0
+        return pieces
+
+
 class _Download:
     def __init__(self, remote: Remote, wanted: Wanted, report: Report, policy: Policy) -> None:
         self._remote = remote
@@ -101,6 +127,7 @@ class _Download:
         self._report = report
         self._policy = policy
         self._part = Part(wanted.target, hashed=wanted.hashed)
+        self._behind = Behind()
         self._total = wanted.size or 0
         self._pieces = 0  # answers the part is put together from
 
@@ -209,32 +236,45 @@ class _Download:
     async def _receive(self, response: Response, gzipped: bool) -> None:
         """Append the body in chunks; what arrived is written even when the rest does not come."""
         unzip = zlib.decompressobj(31) if gzipped else None
-        pending = bytearray()
+        pending = _Pending()
         try:
             while data := await response.receive():
-                pending += data if unzip is None else unzip.decompress(data, CHUNK_BYTES)
+                pending.add(data if unzip is None else unzip.decompress(data, CHUNK_BYTES))
                 while unzip is not None and unzip.unconsumed_tail:
                     await self._write(pending)
-                    pending += unzip.decompress(unzip.unconsumed_tail, CHUNK_BYTES)
-                if len(pending) >= CHUNK_BYTES:
+                    pending.add(unzip.decompress(unzip.unconsumed_tail, CHUNK_BYTES))
+                if pending.size >= CHUNK_BYTES:
                     await self._write(pending)
         except zlib.error as error:
             raise _MadeEmpty(f"{redacted(response.url)} answers gzip that cannot be read ({error})") from error
         except Interrupted:
             await self._write(pending)
+            await self._settle()
             raise
+        finally:
+            await self._behind.idle()
         await self._write(pending)
+        await self._settle()
         if (unzip is not None and not unzip.eof) or self._part.size < self._total:
             raise Interrupted(f"{redacted(response.url)} ended after {self._part.size} of {self._total or '?'} bytes")
 
-    async def _write(self, pending: bytearray) -> None:
-        if not pending:
+    async def _write(self, pending: "_Pending") -> None:
+        """Have what is pending written, once what came before it is; told as here, a chunk ahead of the disk."""
+        if not pending.size:
             return
-        if self._total and self._part.size + len(pending) > self._total:
+        await self._settle()
+        here = self._part.size + pending.size
+        if self._total and here > self._total:
             raise _MadeEmpty(f"{redacted(self._remote.url)} sends more than the {self._total} bytes it has")
-        await self._file(self._part.append, bytes(pending))
-        pending.clear()
-        self._report(self._part.size, self._total)
+        await self._behind.start(partial(self._part.append, pending.take()))
+        self._report(here, self._total)
+
+    async def _settle(self) -> None:
+        """Nothing is being written any more; raises DiskFull or Refused for what could not be."""
+        try:
+            await self._behind.settle()
+        except OSError as error:
+            raise self._disk_error(error) from error
 
     async def _finish(self) -> Downloaded:
         part, wanted = self._part, self._wanted
@@ -269,7 +309,10 @@ class _Download:
         try:
             return await trio.to_thread.run_sync(call, *args)
         except OSError as error:
-            raise disk_error(error, self._wanted.target, needed_bytes=self._total - self._part.size) from error
+            raise self._disk_error(error) from error
+
+    def _disk_error(self, error: OSError) -> TransferError:
+        return disk_error(error, self._wanted.target, needed_bytes=self._total - self._part.size)
 
 
 def _check_status(response: Response) -> None:

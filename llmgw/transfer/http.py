@@ -17,6 +17,7 @@ import httptools
 import trio
 
 from llmgw.transfer.errors import Interrupted, Refused
+from llmgw.transfer.tls import TlsStream
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_REDIRECTS = 6
@@ -64,7 +65,9 @@ class Response:
         self._started = False
         self._ended = False
         self._header_bytes = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
+        self._left: int | None = None  # of a body that is plain bytes, after what came with its header
+        self._host = str(urlsplit(url).hostname)
 
     @property
     def length(self) -> int | None:
@@ -72,19 +75,19 @@ class Response:
         text = self.headers.get("content-length", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
-    async def receive(self) -> bytes:
+    async def receive(self) -> bytes | bytearray:
         """The next piece of the body, empty at its end; raises Interrupted when it is cut short."""
         while not self._chunks:
             if self._ended:
                 return b""
             await self._feed()
-        data = b"".join(self._chunks)
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         return data
 
     async def read(self, most: int) -> bytes:
         """The whole body; raises Refused when it is longer than `most`."""
-        parts: list[bytes] = []
+        parts: list[bytes | bytearray] = []
         size = 0
         while chunk := await self.receive():
             parts.append(chunk)
@@ -101,7 +104,7 @@ class Response:
                 raise Refused(f"{redacted(self.url)} answers with a header of more than {MAX_HEADER_BYTES} bytes")
 
     async def _feed(self) -> None:
-        host = urlsplit(self.url).hostname
+        host = self._host
         try:
             with trio.fail_after(self._timeouts.stall_s):
                 data = await self._stream.receive_some(RECEIVE_BYTES)
@@ -110,16 +113,32 @@ class Response:
         except (OSError, trio.BrokenResourceError) as error:
             raise Interrupted(f"the connection to {host} broke ({_reason(error)})") from error
         if not data:
-            self._end_of_stream(str(host))
-            return
+            self._end_of_stream(host)
+        elif self._left is not None:
+            self._take(data)
+        else:
+            self._parse(bytes(data))
+
+    def _take(self, data: bytes | bytearray) -> None:
+        """A piece of a plain body, past the parser: it would copy every byte."""
+        assert self._left is not None
+        piece = data[: self._left] if len(data) > self._left else data
+        self._left -= len(piece)
+        self._chunks.append(piece)
+        self._ended = not self._left
+
+    def _parse(self, data: bytes) -> None:
         if not self._started:
             self._header_bytes += len(data)
         try:
-            self._parser.feed_data(bytes(data))
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
-            raise Refused(f"{host} wants another protocol than HTTP/1.1") from error
+            raise Refused(f"{self._host} wants another protocol than HTTP/1.1") from error
         except httptools.HttpParserError as error:
-            raise Interrupted(f"{host} answers something that is not HTTP ({error})") from error
+            raise Interrupted(f"{self._host} answers something that is not HTTP ({error})") from error
+        plain = self._started and not self._ended and "transfer-encoding" not in self.headers
+        if plain and self.status in (200, 206) and self.length is not None:
+            self._left = self.length - sum(map(len, self._chunks))
 
     def _end_of_stream(self, host: str) -> None:
         if not self._started:
@@ -249,10 +268,9 @@ async def _connect(split: SplitResult, proxy: SplitResult | None, remote: Remote
                 if split.scheme == "https":
                     if proxy is not None:
                         await _tunnel(stream, split, proxy)
-                    stream = trio.SSLStream(
-                        stream, remote.tls or _system_tls(), server_hostname=split.hostname, https_compatible=True
-                    )
-                    await stream.do_handshake()
+                    secured = TlsStream(stream, remote.tls or _system_tls(), server_hostname=split.hostname)
+                    await secured.do_handshake()
+                    stream = secured
             except BaseException:
                 await trio.aclose_forcefully(stream)
                 raise

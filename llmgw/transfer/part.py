@@ -7,10 +7,14 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 REHASH_BYTES = 64 * 1024 * 1024
 """Read back a call, so that a cancelled fetch does not wait for a hundred gigabytes."""
+
+LEAVE_BYTES = 32 * 1024 * 1024
+"""Sent on to the disk at once, while more arrives."""
 
 
 class Part:
@@ -28,13 +32,14 @@ class Part:
         self._hashed = hashed
         self._hasher = hashlib.sha256()
         self._hashed_bytes = 0
+        self._leaving = 0  # so much is on its way from memory to the disk
 
     def open(self) -> None:
         """Open or make the part and learn what it holds."""
         self.target.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o644)
-        self.size = os.fstat(self._descriptor).st_size
+        self.size = self._leaving = os.fstat(self._descriptor).st_size
         self.etag = _read_etag(self.memory) if self.size else ""
 
     def rehash_step(self) -> bool:
@@ -50,23 +55,28 @@ class Part:
             self._hashed_bytes += len(data)
         return self._hashed_bytes < self.size
 
-    def append(self, data: bytes) -> None:
+    def append(self, pieces: Iterable[bytes | bytearray]) -> None:
         """Write at the end; what was written before an OSError counts, and the part stays usable."""
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._descriptor, view, self.size)
-            if self._hashed:
-                self._hasher.update(view[:written])
-                self._hashed_bytes += written
-            self.size += written
-            view = view[written:]
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                written = os.pwrite(self._descriptor, view, self.size)
+                if self._hashed:
+                    self._hasher.update(view[:written])
+                    self._hashed_bytes += written
+                self.size += written
+                view = view[written:]
+        if self.size - self._leaving >= LEAVE_BYTES:
+            # Of pages that are not written back yet this begins it and drops none; so the sync at the end is short.
+            os.posix_fadvise(self._descriptor, self._leaving, self.size - self._leaving, os.POSIX_FADV_DONTNEED)
+            self._leaving = self.size
 
     def restart(self) -> None:
         """Empty the part and forget its ETag."""
         os.ftruncate(self._descriptor, 0)
         with contextlib.suppress(FileNotFoundError):
             self.memory.unlink()
-        self.size = self._hashed_bytes = 0
+        self.size = self._hashed_bytes = self._leaving = 0
         self.etag = ""
         self._hasher = hashlib.sha256()
 

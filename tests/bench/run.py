@@ -34,11 +34,12 @@ from tests.bench.steady import measure_steady, steady_text
 from tests.bench.streams import MODES, Effort, measure_mode
 from tests.bench.talks import prompts
 from tests.bench.watch import WatchFigures, measure_watch, watch_text
+from tests.bench.weights import measure_weights, weights_text
 
 ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "overload", "flood"]
-OTHER_PARTS = ["demo", "watch", "console"]
+OTHER_PARTS = ["demo", "watch", "console", "weights"]
 PARTS = [*MODES, *ROUTER_PARTS, *OTHER_PARTS]
-DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console"
+DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console,weights"
 TLS_SHAPES = ("burst", "paced")
 OUT = Path("bench-out")
 MAX_RETAKES = 50
@@ -66,6 +67,10 @@ class Plan:
     """How long each load of the part `overload` lasts."""
     steady_minutes: float = 1.0
     """How long a router is left without its control plane."""
+    weights_bytes: int = 1_000_000_000
+    """Of the file, and of the set of four, that the part `weights` moves and hashes."""
+    large_bytes: int = 10_000_000_000
+    """Of the set it watches memory with; 0 leaves that out."""
     retakes: int = 2
     """How often a sample is taken again because others kept the machine busy."""
 
@@ -77,7 +82,15 @@ class Plan:
 
 FULL = Plan(rounds=5, seconds=4.0, demo_rounds=3, watch_rounds=3, watch_s=10.0, console_rounds=5, console_s=20.0)
 
-QUICK = Plan(rounds=3, seconds=2.0, demo_rounds=1, prompts=400, overload_s=5.0)
+QUICK = Plan(
+    rounds=3,
+    seconds=2.0,
+    demo_rounds=1,
+    prompts=400,
+    overload_s=5.0,
+    weights_bytes=256_000_000,
+    large_bytes=2_000_000_000,
+)
 
 
 def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> Figures:
@@ -113,7 +126,22 @@ def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> 
             figures.console = measure_console(
                 directory, rounds=plan.console_rounds, seconds=plan.console_s, minutes=plan.minutes
             )
+        if "weights" in parts:
+            print("measuring weights …", file=sys.stderr, flush=True)
+            move_weights(plan, figures, directory)
     return figures
+
+
+def move_weights(plan: Plan, figures: Figures, directory: Path) -> None:
+    """The part `weights`, or why it was left out."""
+    made = directory / "weights"
+    made.mkdir()
+    try:
+        found = measure_weights(plan.rounds, plan.weights_bytes, plan.large_bytes, made)
+    except Missing as error:
+        figures.skipped["weights"] = str(error)
+    else:
+        figures.add("weights", found, weights_text(found), found.wrong())
 
 
 def load_gateways(

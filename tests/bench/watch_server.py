@@ -58,7 +58,10 @@ class NoOrders:
     def drain(self, replica: Replica, reason: str, deadline_s: float) -> bool:
         return False
 
-    def stop(self, replica: Replica, reason: str, grace_s: float) -> bool:
+    def stop(self, replica: Replica, reason: str, grace_s: float, *, rank: int = 0) -> bool:
+        return False
+
+    def rally(self, replica: Replica, rank: int) -> bool:
         return False
 
 

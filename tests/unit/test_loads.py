@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -216,7 +217,7 @@ LOADS = st.dictionaries(
 
 
 def _follower() -> FollowerState:
-    return FollowerState(cluster_secret=b"s", keys=cast("KeyCache", None), usage=cast("UsageSpool", None))
+    return FollowerState(cluster_secret=b"s", keys=cast("KeyCache", SimpleNamespace()), usage=cast("UsageSpool", None))
 
 
 @settings(deadline=None)
