@@ -15,7 +15,7 @@ import trio
 from agent.engines.environment import mark
 from agent.journal import Entry, Journal
 from agent.process import EngineProcess, adopt, is_session_leader, marked_processes, name_of, signal_every
-from llmgw.core.processes import boot_id
+from llmgw.core.processes import boot_id, start_time
 
 log = logging.getLogger("agent.adoption")
 
@@ -56,7 +56,7 @@ class Findings:
 def take_stock(journal: Journal, *, cluster_id: str, node: str) -> Findings:
     """Look for every journalled engine and for every process with our marks. Blocking; changes nothing that runs."""
     entries, problems = journal.load()
-    running = {found: pid for pid, found, of in marked_processes() if of == node and is_session_leader(pid)}
+    running = _engines_of(node)
     survivors: list[Survivor] = []
     casualties: list[Casualty] = []
     for entry in entries:
@@ -77,6 +77,13 @@ def take_stock(journal: Journal, *, cluster_id: str, node: str) -> Findings:
         orphans=tuple(sorted(orphans)),
         problems=tuple(problems),
     )
+
+
+def _engines_of(node: str) -> dict[str, int]:
+    """By mark the process that was started with it: of all that begin a session, as its children may, the eldest."""
+    leaders = [(pid, found) for pid, found, of in marked_processes() if of == node and is_session_leader(pid)]
+    leaders.sort(key=lambda leader: (start_time(leader[0]) or 0, leader[0]), reverse=True)
+    return {found: pid for pid, found in leaders}
 
 
 def _find(entry: Entry, running: dict[str, int]) -> Survivor | str:

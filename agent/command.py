@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,12 @@ def run_tool(
     environment = {"PATH": os.environ.get("PATH", _PLAIN_PATH), "LC_ALL": "C", **(env or {})}
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
     except OSError as error:
         raise ToolFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
@@ -51,7 +57,9 @@ def run_tool(
         except subprocess.TimeoutExpired as error:
             raise ToolFailed(f"{argv[0]} did not end within {timeout_s:g} s") from error
         finally:
-            process.kill()
+            if process.returncode is None:
+                # Not waited for yet, so the number is still its own. A wrapper's children end with it.
+                os.killpg(process.pid, signal.SIGKILL)
     return ToolResult(code=code, output=output.decode(errors="replace"))
 
 

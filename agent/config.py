@@ -3,7 +3,6 @@
 import os
 import re
 import socket
-from datetime import date
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -13,15 +12,20 @@ import msgspec
 from llmgw.core.addresses import LOOPBACK, Address, parse_listen
 from llmgw.core.catalog import check_name
 from llmgw.core.config import load_config
+from llmgw.core.engine_builds import INSTALLED, PACKAGED, check_build
 from llmgw.core.errors import InvalidInput
 
 STOP_ENGINES_VARIABLE = "LLMGW_STOP_ENGINES"
 """Set to 1 in the agent's environment, it stands for `stop_engines_on_exit: true`; the demo sets it."""
 
-_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!]{0,40}(@[0-9]{4}-[0-9]{2}-[0-9]{2})?")
-PYTHON_ENGINES = ("vllm", "sglang")
-"""Engines an operator may have installed, or name a place for."""
+LLAMACPP_RELEASES = "https://api.github.com/repos/ggml-org/llama.cpp/releases/tags"
+"""Where llama.cpp publishes its releases, with a checksum for every archive."""
+MIRROR_WHEELS = "mirror:"
+"""Begins the name of a directory of wheels on the mirror's machine."""
+OWN_ENGINES = ("trtllm", "comfyui", "strata")
+"""Engines that are the operator's to install, and are named by their place alone."""
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -45,12 +49,25 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Path of a `llama-server` binary. Empty takes one on PATH, else the one built into llmgw."""
     engine_paths: dict[str, str] = {}
     """Where engines are that are Python packages, by name: the program, or the directory of its environment
-    (`vllm: /opt/vllm`). Those on PATH are found by themselves."""
+    (`vllm: /opt/vllm`), and for ComfyUI and Strata their own directory. Those on PATH are found by themselves."""
+    comfyui_open: bool = False
+    """Whether ComfyUI, which has no keys, listens where the other engines do; on loopback alone otherwise."""
     engines: dict[str, str] = {}
     """Versions of engines the agent installs, by name. With `VERSION@2026-09-24` one is made of what the index had on
-    that day, else on the day after its release; an empty version installs none."""
+    that day, else on the day after its release; an empty version installs none. llama.cpp's is the tag of a release
+    (`llamacpp: b10991`). What the cluster asks of the node (`llmgw ctl node build`) counts for more."""
     wheelhouse: str = ""
-    """Directory of wheels that engines are installed from instead of the index, for sites without one."""
+    """Directory of wheels that engines are installed from instead of the index, for sites without one; `mirror:/DIR`
+    is a directory of the mirror's machine, fetched from there and checked."""
+    llamacpp_variant: Literal["auto", "cpu", "vulkan", "cuda"] = "auto"
+    """Which of a llama.cpp release's archives is taken; `auto` goes by the node's cards and their driver."""
+    llamacpp_releases: str = LLAMACPP_RELEASES
+    """Where a llama.cpp release is listed with its archives and their checksums, without the tag at the end."""
+    llamacpp_archive: str = ""
+    """Address of the llama.cpp archive itself, `{version}` standing for the tag; no listing is asked then, and
+    `llamacpp_sha256` is needed."""
+    llamacpp_sha256: str = ""
+    """Checksum of that version's archive, in hex; it counts instead of the published one."""
     engine_env: dict[str, str] = {}
     """Variables every engine on this node gets besides, such as LD_LIBRARY_PATH for the CUDA libraries."""
     memory_reserve_gb: float = 0.0
@@ -116,27 +133,42 @@ def check_agent_config(config: AgentConfig) -> None:
     if config.dcgm_exporter != "off":
         _check_exporter(config.dcgm_exporter)
     for name in config.engine_paths:
-        if name not in PYTHON_ENGINES:
-            known = ", ".join(PYTHON_ENGINES)
+        if name not in (*PACKAGED, *OWN_ENGINES):
+            known = ", ".join((*PACKAGED, *OWN_ENGINES))
             raise InvalidInput(f"{name!r} is not one of {known}; llama.cpp's is llama_server", field="engine_paths")
     for name, version in config.engines.items():
-        if name not in PYTHON_ENGINES:
-            raise InvalidInput(f"{name!r} is not one of {', '.join(PYTHON_ENGINES)}", field="engines")
-        if version and not _is_version(version):
+        if name in OWN_ENGINES:
             raise InvalidInput(
-                f"{version[:40]!r} is no version: write 0.30.0, or 0.30.0@2026-09-24 for the index of a day",
-                field=f"engines.{name}",
+                f"{name} is not installed by llmgw: install it, and name its place as engine_paths.{name}",
+                field="engines",
             )
+        if version:
+            check_build(name, version, field=f"engines.{name}")
+        elif name not in INSTALLED:
+            raise InvalidInput(f"{name!r} is not one of {', '.join(INSTALLED)}", field="engines")
+    _check_llamacpp(config)
     for name in config.engine_env:
         if not name or "=" in name or "\0" in name:
             raise InvalidInput(f"{name!r} is no name of a variable", field="engine_env")
 
 
-def _is_version(text: str) -> bool:
-    """Whether it is a version, and its day, if it has one, a day of the calendar."""
+def _check_llamacpp(config: AgentConfig) -> None:
+    if config.llamacpp_sha256 and not _SHA256.fullmatch(config.llamacpp_sha256):
+        raise InvalidInput(f"{config.llamacpp_sha256[:80]!r} is not 64 hex digits", field="llamacpp_sha256")
+    addresses = {"llamacpp_releases": config.llamacpp_releases, "llamacpp_archive": config.llamacpp_archive}
+    for name, value in addresses.items():
+        if value and not _is_address(value):
+            raise InvalidInput(f"{value[:120]!r} is no address: write https://HOST/PATH", field=name)
+    if config.llamacpp_archive and not config.llamacpp_archive.endswith(".tar.gz"):
+        raise InvalidInput("it does not end with .tar.gz, and nothing else is unpacked", field="llamacpp_archive")
+    if config.wheelhouse.startswith(MIRROR_WHEELS) and not config.wheelhouse.startswith(f"{MIRROR_WHEELS}/"):
+        raise InvalidInput("a directory on the mirror's machine is written mirror:/DIRECTORY", field="wheelhouse")
+
+
+def _is_address(text: str) -> bool:
     try:
-        _, _, day = text.partition("@")
-        return _VERSION.fullmatch(text) is not None and (not day or bool(date.fromisoformat(day)))
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         return False
 

@@ -34,6 +34,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """Address the engine listens on."""
     port: int
+    further: tuple[int, ...] = ()
+    """More ports it was given."""
+    private: bool = False
+    """Whether it listens where this node alone reaches it."""
     key_file: str
     spec: str
     """The shard's spec as the protocol's JSON."""
@@ -42,6 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     """Whether it had been Ready since its start."""
     restarts: int = 0
+    patience_s: float = 0.0
+    """What it may take besides until it is ready."""
 
     def shard_spec(self) -> ShardSpec:
         """The spec; raises ValueError when the text is none."""

@@ -9,6 +9,7 @@ import trio
 
 from agent.journal import file_name
 from agent.output import plain_line, read_end
+from llmgw.core.engine_builds import INSTALLED
 from llmgw.core.errors import InvalidInput
 from llmgw.core.layout import AgentLayout
 from llmgw.wire.llmgw.v1 import AgentMessage, LogCancel, LogLines, LogRequest
@@ -69,7 +70,7 @@ class LogDesk:
     async def _answer(self, order: LogRequest, scope: trio.CancelScope) -> None:
         with scope:
             try:
-                path = self._path(order.shard_id)
+                path = self._build_log(order.engine) if order.engine else self._path(order.shard_id)
                 await self._read(order, path)
             except InvalidInput as error:
                 await self._refuse(order.request_id, error.message)
@@ -84,6 +85,15 @@ class LogDesk:
         path = self._layout.shards / file_name(shard_id) / "output.log"
         if not path.exists():
             raise InvalidInput(f"there is no output of shard {shard_id!r} on this node", field="shard_id")
+        return path
+
+    def _build_log(self, engine: str) -> Path:
+        """What installing an engine printed."""
+        if engine not in INSTALLED:
+            raise InvalidInput(f"{engine[:40]!r} is not one of {', '.join(INSTALLED)}", field="engine")
+        path = self._layout.log / f"engine-{engine}.log"
+        if not path.exists():
+            raise InvalidInput(f"{engine} was never installed by this node's agent, so there is no log", field="engine")
         return path
 
     async def _read(self, order: LogRequest, path: Path) -> None:

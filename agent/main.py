@@ -17,6 +17,7 @@ import llmgw
 from agent.config import AgentConfig, engine_address, load_agent_config
 from agent.discovery.dcgm import Exporter
 from agent.discovery.surveyor import Surveyor
+from agent.engine_checks import CheckDesk
 from agent.engines import known_engines
 from agent.engines.base import Engine
 from agent.fetches import Fetches
@@ -88,6 +89,8 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
         address = engine_address(config, identity.servers)
         surveyor = Surveyor(config, layout, address=address, engines=engines)
         provisions.has_cards, provisions.on_change = (lambda: bool(surveyor.cards)), surveyor.soon
+        provisions.machine.cards = lambda: surveyor.cards
+        provisions.fetch, surveyor.installing = cache.fetch, provisions.installing
         await surveyor.look()
         supervisor = Supervisor(_site(config, layout, identity, address, surveyor, engines, fetches, outbox))
         await supervisor.take_over()
@@ -95,6 +98,7 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
         sensors = _sensors(config, layout, surveyor, supervisor, outbox)
         loads = LoadService(supervisor.serving, outbox)
         logs = LogDesk(layout, outbound)
+        checks = CheckDesk(engines, outbound)
         link = Link(layout, hello=partial(_hello, surveyor, supervisor), outbound=link_outbound, inbound=link_inbound)
 
         def welcomed() -> None:
@@ -102,12 +106,21 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
             sensors.tell_again()
             loads.tell_again()
 
-        orders = Orders(inbound, supervisor=supervisor, logs=logs, fetches=fetches, welcomed=welcomed)
+        orders = Orders(
+            inbound,
+            supervisor=supervisor,
+            logs=logs,
+            checks=checks,
+            fetches=fetches,
+            provisions=provisions,
+            welcomed=welcomed,
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(outbox.run)
             await nursery.start(cache.run)
             await nursery.start(supervisor.run)
             await nursery.start(logs.run)
+            await nursery.start(checks.run)
             await nursery.start(orders.run)
             await nursery.start(link.run)
             await nursery.start(sensors.run)
@@ -176,6 +189,7 @@ def _site(
         journal=Journal(layout.journal),
         outbox=outbox,
         card_bytes=lambda uuid: next((c.memory_total_bytes for c in surveyor.cards if c.uuid == uuid), None),
+        card_index=lambda uuid: next((c.index for c in surveyor.cards if c.uuid == uuid and not c.parent), None),
     )
 
 

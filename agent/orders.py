@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import trio
 
+from agent.engine_checks import CheckDesk
 from agent.fetches import Fetches
 from agent.logs import LogDesk
+from agent.provision.service import Provisions
 from agent.supervise import Supervisor
 from llmgw.wire.llmgw.v1 import ServerMessage
 
@@ -25,14 +27,18 @@ class Orders:
         *,
         supervisor: Supervisor,
         logs: LogDesk,
+        checks: CheckDesk,
         fetches: Fetches,
+        provisions: Provisions,
         welcomed: Callable[[], None],
     ) -> None:
         """`welcomed` is called whenever a new stream is open."""
         self._inbound = inbound
         self._supervisor = supervisor
         self._logs = logs
+        self._checks = checks
         self._fetches = fetches
+        self._provisions = provisions
         self._welcomed = welcomed
         self._prefetching: set[str] = set()
 
@@ -47,6 +53,7 @@ class Orders:
     def _carry_out(self, message: ServerMessage, nursery: trio.Nursery) -> None:
         if message.welcome is not None:
             self._logs.cancel_all()
+            self._checks.cancel_all()
             self._supervisor.report_all()
             self._welcomed()
         elif message.start_shard is not None:
@@ -55,10 +62,16 @@ class Orders:
             self._supervisor.stop(message.stop_shard)
         elif message.drain_shard is not None:
             self._supervisor.drain(message.drain_shard)
+        elif message.rally_shard is not None:
+            self._supervisor.rally(message.rally_shard)
         elif message.log_request is not None:
             self._logs.request(message.log_request)
         elif message.log_cancel is not None:
             self._logs.cancel(message.log_cancel)
+        elif message.check_engines is not None:
+            self._checks.request(message.check_engines)
+        elif message.set_builds is not None:
+            self._provisions.ask({build.engine: build.version for build in message.set_builds.builds})
         elif message.fetch_source is not None:
             self._prefetch(message.fetch_source.source, nursery)
         else:

@@ -5,6 +5,7 @@ import socket
 import zlib
 from collections.abc import Collection
 
+from llmgw.core.addresses import LOOPBACK
 from llmgw.core.errors import Unavailable
 
 
@@ -18,9 +19,18 @@ def free_port(host: str, ports: range, *, taken: Collection[int], hint: str) -> 
     first = zlib.crc32(hint.encode()) % len(ports)
     for offset in range(len(ports)):
         port = ports[(first + offset) % len(ports)]
-        if port not in taken and _can_bind(host, port):
+        # An engine that knows no key listens on loopback instead, where another program may have the port.
+        if port not in taken and _can_bind(host, port) and _can_bind(LOOPBACK, port):
             return port
     raise Unavailable(f"all ports from {ports[0]} to {ports[-1]} are in use on {host}; widen engine_ports")
+
+
+def free_ports(host: str, ports: range, count: int, *, taken: Collection[int], hint: str) -> tuple[int, ...]:
+    """So many ports, found as `free_port` finds one; raises Unavailable."""
+    found: list[int] = []
+    for _ in range(count):
+        found.append(free_port(host, ports, taken={*taken, *found}, hint=hint))
+    return tuple(found)
 
 
 def _can_bind(host: str, port: int) -> bool:
@@ -33,5 +43,7 @@ def _can_bind(host: str, port: int) -> bool:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
-            raise Unavailable(f"engines cannot listen on {host}: {error.strerror}; correct engine_host") from error
+            raise Unavailable(
+                f"engines cannot listen on {host}: {error.strerror}; correct engine_host or address in agent.yaml"
+            ) from error
     return True

@@ -46,9 +46,9 @@ class Target:
 
 
 async def why_not_ready(target: Target, *, health_path: str, names: tuple[str, ...]) -> str:
-    """Empty when the engine is healthy and lists all `names`; else why it is not ready, in a few words."""
+    """Empty when the engine is healthy and lists all `names`, if any; else why it is not ready, in a few words."""
     reason = await why_not_alive(target, health_path=health_path)
-    if reason:
+    if reason or not names:
         return reason
     try:
         return judge_models(await get(target, "/v1/models", max_bytes=MODELS_MAX_BYTES), names)
@@ -62,6 +62,19 @@ async def why_not_alive(target: Target, *, health_path: str) -> str:
         return judge_health(await get(target, health_path, max_bytes=HEALTH_MAX_BYTES))
     except NoAnswer as error:
         return f"{health_path} {error}"
+
+
+async def why_not_listening(host: str, port: int) -> str:
+    """Empty when something takes connections there; else why not. For what speaks no HTTP."""
+    try:
+        with trio.fail_after(REQUEST_TIMEOUT_S):
+            stream = await trio.open_tcp_stream(host, port)
+    except trio.TooSlowError:
+        return f"port {port} does not answer within {REQUEST_TIMEOUT_S:g} s"
+    except OSError as error:
+        return f"port {port} cannot be connected to ({_cause(error)})"
+    await stream.aclose()
+    return ""
 
 
 def judge_health(answer: Answer) -> str:

@@ -10,8 +10,9 @@ from agent.fetches import Fetches
 from agent.identity import write_file
 from agent.journal import Entry, Journal, file_name
 from agent.process import EngineProcess, spawn
+from agent.shared import make_shared, token_of
 from agent.state import Outbox
-from llmgw.core.errors import Unavailable
+from llmgw.core.errors import InvalidInput, Unavailable
 from llmgw.core.layout import AgentLayout
 from llmgw.wire.llmgw.v1 import ShardSpec
 
@@ -40,6 +41,8 @@ class Site:
     outbox: Outbox
     card_bytes: Callable[[str], int | None] = _unknown
     """Memory of a card by UUID, where it is told."""
+    card_index: Callable[[str], int | None] = _unknown
+    """Index of a whole card by UUID."""
     ports_in_use: set[int] = field(default_factory=set)
     """Ports this node's shards have; a shard notes and releases its own."""
 
@@ -50,6 +53,19 @@ class Site:
     def smallest_card(self, spec: ShardSpec) -> int:
         """Memory of the smallest of a shard's cards; 0 where one of them does not tell."""
         return min((self.card_bytes(uuid) or 0 for uuid in spec.card_uuids), default=0)
+
+    def card_names(self, spec: ShardSpec) -> list[str]:
+        """A shard's cards as CUDA is told of them: by UUID, or by index to a runtime that spans nodes.
+
+        Raises InvalidInput for a card that is not here, or is part of one.
+        """
+        if not spec.places:
+            return list(spec.card_uuids)
+        indexes = {uuid: self.card_index(uuid) for uuid in spec.card_uuids}
+        missing = next((uuid for uuid, index in indexes.items() if index is None), None)
+        if missing is not None:
+            raise InvalidInput(f"{missing} is no whole card of this node", field="card_uuids")
+        return [str(index) for index in indexes.values()]
 
     def output(self, shard_id: str) -> Path:
         """What a shard's engine prints."""
@@ -82,7 +98,16 @@ class Prepared:
 
 
 def prepare(
-    site: Site, spec: ShardSpec, engine: Engine, *, key: str, weights: Path | None, port: int, restarts: int
+    site: Site,
+    spec: ShardSpec,
+    engine: Engine,
+    *,
+    key: str,
+    weights: Path | None,
+    port: int,
+    restarts: int,
+    further: tuple[int, ...] = (),
+    head: str = "",
 ) -> Prepared:
     """Directory, key file, command line and environment of one start. Blocking.
 
@@ -99,10 +124,14 @@ def prepare(
         cpus=site.cpus,
         card_bytes=site.smallest_card(spec),
         cache=site.layout.data / "engine-cache" / engine.name,
+        further=further,
+        head=head,
+        shared=make_shared(spec.replica_id, weights) if spec.places else None,
     )
     command = engine.command(launch)
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for made in (directory, *command.directories):
+            made.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(key_file, f"{key}\n".encode(), mode=0o600)
         if command.key_text:
             write_file(key_config_of(launch), command.key_text.replace("{key}", key).encode(), mode=0o600)
@@ -113,19 +142,27 @@ def prepare(
         node=site.node,
         shard_id=shard_id,
         home=directory,
-        card_uuids=spec.card_uuids,
+        card_uuids=site.card_names(spec),
         operator=site.operator_env,
-        engine={**command.env, **({command.key_variable: key} if command.key_variable else {})},
+        engine={
+            **command.env,
+            **({command.key_variable: key} if command.key_variable else {}),
+            **({command.token_variable: token_of(key)} if command.token_variable else {}),
+        },
         profile=spec.env,
     )
     entry = Entry(
         shard_id=shard_id,
         cluster_id=site.cluster_id,
-        host=site.host,
+        host=command.host or site.host,
         port=port,
+        # A worker of several shards answers no request.
+        private=bool(spec.rank) or (bool(command.host) and command.host != site.host),
         key_file=str(key_file),
         spec=spec.to_json(),
         restarts=restarts,
+        further=further,
+        patience_s=command.patience_s,
     )
     output = site.output(shard_id)
     return Prepared(entry=entry, command=command, environment=environment, directory=directory, output=output)

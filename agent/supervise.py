@@ -16,7 +16,7 @@ from agent.output import rotate_if_long
 from agent.shard import Shard
 from agent.site import Site
 from llmgw.core.errors import InvalidInput
-from llmgw.wire.llmgw.v1 import DrainShard, ShardState, ShardStatus, StartShard, StopShard
+from llmgw.wire.llmgw.v1 import DrainShard, RallyShard, ShardState, ShardStatus, StartShard, StopShard
 
 log = logging.getLogger("agent.supervise")
 
@@ -118,6 +118,14 @@ class Supervisor:
             self._site.outbox.shard(ShardStatus(shard_id=order.shard_id, state=ShardState.STOPPED))
         else:
             shard.drain(deadline_s=order.deadline_s, reason=order.reason)
+
+    def rally(self, order: RallyShard) -> None:
+        """Let a shard that waits for the others go on; one that is not known is reported as stopped."""
+        shard = self._shards.get(order.shard_id)
+        if shard is None:
+            self._site.outbox.shard(ShardStatus(shard_id=order.shard_id, state=ShardState.STOPPED))
+        else:
+            shard.rally(order.head)
 
     async def stop_all(self, *, grace_s: float, reason: str) -> None:
         """End every engine and return when all have ended. Nothing can be started any more."""

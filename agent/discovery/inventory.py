@@ -78,4 +78,10 @@ def wire_part(part: MachinePart) -> wire.MachinePart:
 
 def wire_engine(build: EngineBuild) -> wire.Engine:
     """An engine in the wire's words."""
-    return wire.Engine(name=build.engine, version=build.version, usable=build.usable, why_not=build.why_not)
+    return wire.Engine(
+        name=build.engine,
+        version=build.version,
+        usable=build.usable,
+        why_not=build.why_not,
+        installing=build.installing,
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import trio
+from msgspec.structs import replace
 
 from agent.config import AgentConfig
 from agent.discovery.completing import completed
@@ -62,6 +63,8 @@ class Surveyor:
         self._reader_problems: tuple[str, ...] = ()
         self.reader: GpuReader | None = None
         """Reader of the cards; none on a machine without."""
+        self.installing: Callable[[str], str] = lambda _: ""
+        """What is being installed in an engine's place, as a sentence; empty for nothing."""
         self.problems: tuple[str, ...] = ()
         """Further sentences for the inventory."""
 
@@ -126,8 +129,6 @@ class Surveyor:
 
     def _look(self) -> None:
         self._host = host_facts(self._layout.weights)
-        found = (engine.detect() for engine in self._engines.values())
-        self._builds = tuple(build for build in found if build is not None)
         self._parts = machine_parts(Path(self._config.ib_root))
         self._cpu_nodes = cpu_nodes()
         if self._toolkits is None:
@@ -140,6 +141,10 @@ class Surveyor:
         except ReaderFailed as error:
             self._reopen = True
             self._reader_problems = (f"The cards cannot be read now: {error}; {_STALE}.",)
+        # After the cards: whether a node is meant for an engine may hang on them.
+        found = (engine.detect() for engine in self._engines.values())
+        builds = (build for build in found if build is not None)
+        self._builds = tuple(replace(b, installing=self.installing(b.engine)) if b.usable else b for b in builds)
 
     def _open(self) -> None:
         """See to it that there is a reader, if this machine has cards at all. Raises ReaderFailed."""

@@ -28,6 +28,12 @@ class Launch:
     """Memory of the smallest of its cards; 0 where none is told."""
     cache: Path | None = None
     """Directory that outlives the shard, for what an engine compiles."""
+    further: tuple[int, ...] = ()
+    """More ports of its own, for a shard of several."""
+    head: str = ""
+    """`host:port` at which the replica's head takes in this shard; empty for the head and for a replica on one node."""
+    shared: Path | None = None
+    """Directory that has the same path on every node of the replica, with the weights under `model`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +45,20 @@ class Command:
     """What the engine needs besides the common environment of `environment.py`."""
     key_variable: str = ""
     """Variable in which the engine takes its key; empty for one that reads the key's file."""
+    token_variable: str = ""
+    """Variable in which a shard takes what all shards of its replica know one another by; empty for none."""
     key_text: str = ""
-    """What is in the file `key_config_of(launch)`, 0600, with `{key}` where the key goes; empty makes no such file."""
+    """What is in the file `key_config_of(launch)`, 0600, with `{key}` where a key goes; empty makes no such file."""
+    host: str = ""
+    """Address it listens on, where that is not the launch's."""
+    directories: tuple[Path, ...] = ()
+    """Made before the start, 0700."""
+    patience_s: float = 0.0
+    """What it may take besides until it is ready, where it prepares something first."""
 
 
 def key_config_of(launch: Launch) -> Path:
-    """Where an engine that takes its key from a configuration of its own finds it."""
+    """Where an engine that takes its key, or anything no flag says, from a configuration of its own finds it."""
     return launch.key_file.with_name("engine.yaml")
 
 
@@ -58,8 +72,9 @@ class Engine(Protocol):
     3. `command()` before every start, first or repeated, with the port of that start; raises InvalidInput when the
        weights are not what the engine can load.
     4. While it runs, `GET health_path` says whether it lives, and `/v1/models` has to list all of `served_names()`
-       before it is called Ready.
-    5. Once it is, it is asked every second how busy it is, at `load_metrics`; an engine that does not say serves on.
+       before it is called Ready; an engine without names has no such list, and is not asked for one.
+    5. Once it is, it is asked every second how busy it is, at `load_metrics`; an engine that does not say serves on,
+       and one that has no such page is never asked: what it works on is unknown, which is not zero.
     """
 
     name: str
@@ -67,8 +82,10 @@ class Engine(Protocol):
     needs_weights: bool
     """Whether the shard's source is fetched before the start."""
     health_path: str
-    load_metrics: LoadMetrics
-    """Where it says how busy it is."""
+
+    @property
+    def load_metrics(self) -> LoadMetrics | None:
+        """Where it says how busy it is; none for an engine that has no such page."""
 
     def detect(self) -> EngineBuild | None:
         """What is installed here, and what is missing when it cannot be used; none where nobody said it should be."""

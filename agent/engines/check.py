@@ -5,7 +5,6 @@ Engines rename and drop flags between versions; a flag that is gone is found out
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,12 +12,15 @@ from agent.command import ToolFailed, run_tool
 from agent.config import AgentConfig
 from agent.engines import known_engines
 from agent.engines.base import Engine, Launch
+from agent.engines.ray import further_ports
 from agent.provision.service import provisions_of
+from llmgw.core.catalog import PICTURE_ENGINES
+from llmgw.core.cluster import RUNTIME
+from llmgw.core.engine_checks import EngineCheck
 from llmgw.core.engine_flags import ALLOWED
-from llmgw.core.errors import InvalidInput
+from llmgw.core.errors import InvalidInput, LlmgwError
 from llmgw.core.layout import AgentLayout
-from llmgw.core.units import plural
-from llmgw.wire.llmgw.v1 import ShardSpec
+from llmgw.wire.llmgw.v1 import ShardPlace, ShardSpec
 
 HELP_TIMEOUT_S = 180.0
 """Some engines import everything they have before they say how they are called."""
@@ -27,46 +29,34 @@ _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 _CONDENSED = re.compile(r"--\[no-\]([\w-]+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """What an engine's help says of our flags."""
-
-    engine: str
-    version: str
-    flags: int
-    """Flags looked for."""
-    missing: tuple[str, ...] = ()
-    """Those it does not know."""
-    failed: str = ""
-    """Why it could not be asked."""
-
-    def said(self) -> str:
-        """The outcome as a sentence."""
-        if self.failed:
-            return f"it could not be asked: {self.failed}"
-        if self.missing:
-            return f"it does not know {', '.join(self.missing)}, of {plural(self.flags, 'flag')}"
-        return f"it takes all {self.flags} flags"
-
-
-def check(engine: Engine) -> Check | None:
-    """Ask an engine, blocking for as long as it takes to answer; none for one that is not installed here."""
-    build = engine.detect()
-    if build is None:
-        return None
-    flags = flags_of(engine) if build.usable else ()
-    if not build.usable:
-        return Check(engine=engine.name, version=build.version, flags=0, failed=build.why_not)
+def check(engine: Engine) -> EngineCheck:
+    """Ask an engine, blocking for as long as it takes to answer."""
+    name, version = engine.name, ""
     try:
+        build = engine.detect()
+        if build is None:
+            return EngineCheck(engine=name, installed=False)
+        version = build.version
+        if not build.usable:
+            return EngineCheck(engine=name, version=version, failed=build.why_not)
+        written, allowed = written_flags(engine), allowed_flags(engine)
         result = run_tool(engine.help_argv(), timeout_s=HELP_TIMEOUT_S, env=engine.help_env())
-    except ToolFailed as error:
-        return Check(engine=engine.name, version=build.version, flags=len(flags), failed=str(error))
+    except (ToolFailed, LlmgwError, OSError) as error:
+        return EngineCheck(engine=name, version=version, failed=str(error))
+    failed = ""
     if result.code != 0:
         last = result.output.strip().rpartition("\n")[2].strip()[:300]
         failed = f"its help ended with exit code {result.code}: {last or 'it printed nothing'}"
-        return Check(engine=engine.name, version=build.version, flags=len(flags), failed=failed)
-    missing = tuple(sorted(set(flags) - known_in(result.output)))
-    return Check(engine=engine.name, version=build.version, flags=len(flags), missing=missing)
+    known = known_in(result.output)
+    return EngineCheck(
+        engine=name,
+        version=version,
+        written=len(written),
+        allowed=len(allowed),
+        unknown_written=() if failed else tuple(flag for flag in written if flag not in known),
+        unknown_allowed=() if failed else tuple(flag for flag in allowed if flag not in known),
+        failed=failed,
+    )
 
 
 def report(config: AgentConfig | None, names: Sequence[str]) -> bool:
@@ -79,35 +69,46 @@ def report(config: AgentConfig | None, names: Sequence[str]) -> bool:
     good = True
     for name in names or engines:
         found = check(engines[name])
-        if found is None:
-            print(f"{name}: not installed here")
-            good = good and not names
-            continue
-        good = good and not found.failed and not found.missing
-        print(f"{name} {found.version}: {found.said()}" if found.version else f"{name}: {found.said()}")
+        good = good and found.good and (found.installed or not names)
+        print(found.said())
     return good
 
 
-def flags_of(engine: Engine) -> tuple[str, ...]:
-    """Every flag this version may give the engine: those of each command line, and those a profile may add."""
+def written_flags(engine: Engine) -> tuple[str, ...]:
+    """Flags of the command lines that this version writes for the engine; raises InvalidInput."""
     with TemporaryDirectory() as directory:
         weights = Path(directory)
-        (weights / "config.json").touch()
+        (weights / "config.json").write_text("{}")
         (weights / "model.gguf").touch()
-        spec = ShardSpec(model="m", engine=engine.name, source="sim:", memory_bytes=1 << 30, card_uuids=["GPU-a"])
+        spec = ShardSpec(
+            model="m",
+            engine=engine.name,
+            source="sim:",
+            memory_bytes=1 << 30,
+            card_uuids=["GPU-a"],
+            context_length=2048,
+            slots=1,
+            tp=1,
+            places=[ShardPlace(node="n", address="127.0.0.1")] if engine.name == RUNTIME else [],
+        )
         command = engine.command(
             Launch(
                 spec=spec,
-                weights=weights,
+                weights=weights / "model.safetensors" if engine.name in PICTURE_ENGINES else weights,
                 host="127.0.0.1",
                 port=1,
                 key_file=weights / "engine.key",
                 cpus=1,
                 card_bytes=1 << 32,
+                further=tuple(range(2, 2 + further_ports(spec))),
             )
         )
-    built = (word for word in command.argv[1:] if word.startswith("--"))
-    return tuple(sorted({*built, *(flag.name for flag in ALLOWED.get(engine.name, {}).values())}))
+    return tuple(sorted({word for word in command.argv[1:] if word.startswith("--")}))
+
+
+def allowed_flags(engine: Engine) -> tuple[str, ...]:
+    """Flags that a profile may add, each by the name the engine is given."""
+    return tuple(sorted({flag.name for flag in ALLOWED.get(engine.name, {}).values()}))
 
 
 def known_in(text: str) -> frozenset[str]:

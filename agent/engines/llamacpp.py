@@ -1,4 +1,7 @@
-"""llama.cpp: the operator's `llama-server`, one on PATH, or the one built into llmgw. All take the same flags."""
+"""llama.cpp: the operator's `llama-server`, the one the agent installed, one on PATH, or the one built into llmgw.
+
+All take the same flags.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -12,6 +15,7 @@ from agent.command import ToolFailed, run_tool
 from agent.engines.base import Command, Launch
 from agent.engines.environment import python_path
 from agent.engines.loads import LLAMACPP
+from agent.provision.service import Provisions
 from llmgw.core.cluster import EngineBuild
 from llmgw.core.engine_rules import check_args, check_env, given
 from llmgw.core.errors import InvalidInput
@@ -35,8 +39,9 @@ class LlamaCpp:
     health_path = "/health"
     load_metrics = LLAMACPP
 
-    def __init__(self, *, binary: str = "") -> None:
+    def __init__(self, *, binary: str = "", provisions: Provisions | None = None) -> None:
         self._configured = binary
+        self._provisions = provisions
 
     def detect(self) -> EngineBuild:
         """The binary's version, else the built-in one's."""
@@ -102,7 +107,8 @@ class LlamaCpp:
         return (spec.model,)
 
     def _binary(self) -> str:
-        return self._configured or shutil.which("llama-server") or ""
+        installed = self._provisions.program(self.name) if self._provisions is not None else None
+        return self._configured or str(installed or "") or shutil.which("llama-server") or ""
 
     def _detect_binary(self, binary: str) -> EngineBuild:
         try:

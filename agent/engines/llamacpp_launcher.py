@@ -70,10 +70,22 @@ def to_params(flags: argparse.Namespace) -> "xllamacpp.CommonParams":
     if flags.tensor_split:
         shares = [float(share) for share in flags.tensor_split.replace("/", ",").split(",")]
         params.tensor_split = shares + [0.0] * (len(params.tensor_split) - len(shares))
+    if flags.cpu_moe or flags.n_cpu_moe:
+        params.tensor_buft_overrides = experts_in_memory(None if flags.cpu_moe else flags.n_cpu_moe)
     _set_choices(params, flags)
     _set_switches(params, flags)
     _set_sampling(params, flags)
     return params
+
+
+MOST_LAYERS = 4096
+"""More layers than any model has."""
+
+
+def experts_in_memory(layers: int | None) -> str:
+    """llama.cpp's rule by which the experts of the first `layers` layers stay in memory, or those of all."""
+    which = "[0-9]+" if layers is None else f"({'|'.join(map(str, range(min(layers, MOST_LAYERS))))})"
+    return rf"blk\.{which}\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU"
 
 
 _SAME_NAMES = (
@@ -164,9 +176,9 @@ def parser() -> argparse.ArgumentParser:
 def _add_tuning(p: argparse.ArgumentParser) -> None:
     whole = (
         "--threads,-t --threads-batch,-tb --threads-http=n_threads_http --batch-size,-b=n_batch "
-        "--ubatch-size,-ub=n_ubatch --n-gpu-layers,-ngl,--gpu-layers=n_gpu_layers --main-gpu,-mg=main_gpu "
-        "--predict,-n,--n-predict=n_predict --keep=n_keep --cache-ram,-cram=cache_ram_mib --cache-reuse=n_cache_reuse "
-        "--seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to=timeout_read"
+        "--ubatch-size,-ub=n_ubatch --n-gpu-layers,-ngl,--gpu-layers=n_gpu_layers --n-cpu-moe,-ncmoe "
+        "--main-gpu,-mg=main_gpu --predict,-n,--n-predict=n_predict --keep=n_keep --cache-ram,-cram=cache_ram_mib "
+        "--cache-reuse=n_cache_reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to=timeout_read"
     )
     number = (
         "--temp --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --rope-freq-base "
@@ -198,6 +210,7 @@ def _add_switches(p: argparse.ArgumentParser) -> None:
         "--kv-unified,-kvu",
         "--check-tensors",
         "--no-op-offload",
+        "--cpu-moe,-cmoe",
     ):
         p.add_argument(*names.split(","), action="store_true")
     for dest, on, off, default in (

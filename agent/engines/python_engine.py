@@ -45,7 +45,11 @@ class PythonEngine:
     """What `vllm` and `sglang` adapters share: being found, asked for help, and named."""
 
     name: str
-    """As profiles name it, and its package and program too."""
+    """As profiles name it, and its package and program too unless these are set."""
+    program: str = ""
+    """What is started, where it is not called like the engine."""
+    package: str = ""
+    """What it is installed from, where that is not called like the engine."""
     help_flag = "--help"
     """What makes its `serve` print every flag."""
     quiet: ClassVar[Mapping[str, str]] = QUIET
@@ -98,9 +102,10 @@ class PythonEngine:
         Reads directories and starts nothing: importing such an engine takes longer than looking at everything else.
         """
         name, provisions = self.name, self._provisions
+        program = self.program or name
         if self._configured:
             path = Path(self._configured)
-            named = path / "bin" / name if path.is_dir() else path
+            named = path / "bin" / program if path.is_dir() else path
             if not named.is_file():
                 why = f"engine_paths.{name} in agent.yaml is {self._configured}, and there is no {named}"
                 return EngineBuild(engine=name, version="", usable=False, why_not=why)
@@ -109,12 +114,15 @@ class PythonEngine:
         elif provisions is not None and (build := provisions.told(name)) is not None:
             return build
         else:
-            found = shutil.which(name, path=_PATH) or shutil.which(name)
+            found = shutil.which(program, path=_PATH) or shutil.which(program)
             if found is None:
                 return None
             named = Path(found)
-        # A link in /usr/local/bin leads into the environment, in which the package is.
-        return Installation(program=named, version=_version(named.resolve().parent.parent, name) or "unknown")
+        return Installation(program=named, version=self._version(named) or "unknown")
+
+    def _version(self, program: Path) -> str:
+        """Of the environment a program is in: a link in /usr/local/bin leads into it, and there the package is."""
+        return version_of(program, self.package or self.name)
 
 
 def directory_of(launch: Launch, engine: str) -> Path:
@@ -144,8 +152,9 @@ def static_share_of_card(launch: Launch) -> str:
     return share_of_card(launch, beside_bytes=PYTHON_ENGINE_BYTES)
 
 
-def _version(environment: Path, package: str) -> str:
-    """Version of a package in an environment, by the name of its metadata's directory."""
+def version_of(program: Path, package: str) -> str:
+    """Version of a package in the environment a program is in, by its metadata's directory; empty when it is not."""
+    environment = program.resolve().parent.parent
     for directory in sorted(environment.glob(f"lib/python3*/site-packages/{package}-*.dist-info")):
         return directory.name.removeprefix(f"{package}-").removesuffix(".dist-info")
     return ""

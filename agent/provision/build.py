@@ -3,6 +3,7 @@
 What is there without its marker was interrupted and is built anew; what uv has fetched is kept and not fetched again.
 """
 
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -73,9 +74,9 @@ def build(order: Order, runner: Runner) -> Ready:
     """Build the environment; raises BuildFailed, and OSError for a disk that fails. Blocking."""
     recipe, target = order.recipe, order.target
     order.root.mkdir(parents=True, exist_ok=True)
-    _check_room(order)
+    check_room(recipe.engine, order.version, order.root, recipe.disk_bytes)
     uv, env = find_uv(), environment(order.cache)
-    requirement = f"{recipe.package}=={order.version}"
+    requirement = recipe.requirement(order.version)
     source = ["--no-index", "--find-links", order.wheelhouse] if order.wheelhouse else []
     as_of = order.as_of or ("" if order.wheelhouse else _day_after_release(order, uv, env, requirement, runner))
     shutil.rmtree(target, ignore_errors=True)
@@ -83,13 +84,14 @@ def build(order: Order, runner: Runner) -> Ready:
     runner.run(made, env=env, what="making the environment", timeout_s=ASK_TIMEOUT_S)
     python = target / "bin" / "python"
     dated = ["--exclude-newer", as_of] if as_of else []
-    install = [uv, "pip", "install", "--python", str(python), *source, *dated, requirement]
+    install = [uv, "pip", "install", "--python", str(python), *source, *dated, requirement, *_beside(order)]
     try:
         runner.run(install, env=env, what=f"installing {requirement}", timeout_s=INSTALL_TIMEOUT_S)
     except BuildFailed as error:
         # uv's own words for a full disk are about a file in its cache.
         if shutil.disk_usage(order.root).free < recipe.disk_bytes // 100:
-            raise BuildFailed(f"the disk is full: {_room_words(order)}") from error
+            words = _room_words(recipe.engine, order.version, order.root, recipe.disk_bytes)
+            raise BuildFailed(f"the disk is full: {words}") from error
         raise
     if not (target / "bin" / recipe.program).is_file():
         raise BuildFailed(f"{requirement} is installed and brought no program called {recipe.program}")
@@ -102,21 +104,35 @@ def build(order: Order, runner: Runner) -> Ready:
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         checked=said[-1] if said else "",
     )
-    part = target / f"{MARKER}.part"
-    part.write_bytes(msgspec.json.encode(found))
-    part.rename(target / MARKER)
+    write_marker(target, found)
     return found
 
 
-def _check_room(order: Order) -> None:
-    if shutil.disk_usage(order.root).free < order.recipe.disk_bytes:
-        raise BuildFailed(_room_words(order))
+def write_marker(target: Path, found: Ready) -> None:
+    """Say that what is in a directory is whole; the last thing that is done to it. Raises OSError."""
+    part = target / f"{MARKER}.part"
+    part.write_bytes(msgspec.json.encode(found))
+    part.rename(target / MARKER)
 
 
-def _room_words(order: Order) -> str:
-    free = shutil.disk_usage(order.root).free
+def _beside(order: Order) -> list[str]:
+    """What is installed with the engine; of a wheelhouse only what it has, for a site may well do without."""
+    if not order.wheelhouse:
+        return list(order.recipe.beside)
+    here = {path.name.partition("-")[0] for path in Path(order.wheelhouse).glob("*.whl")}
+    return [needed for needed in order.recipe.beside if re.split(r"[^A-Za-z0-9_.]", needed)[0] in here]
+
+
+def check_room(engine: str, version: str, root: Path, needed: int) -> None:
+    """Raise BuildFailed unless so many bytes are free where an engine goes."""
+    if shutil.disk_usage(root).free < needed:
+        raise BuildFailed(_room_words(engine, version, root, needed))
+
+
+def _room_words(engine: str, version: str, root: Path, needed: int) -> str:
+    free = shutil.disk_usage(root).free
     return (
-        f"{order.recipe.engine} {order.version} needs {size(order.recipe.disk_bytes)} free in {order.root}, and "
+        f"{engine} {version} needs {size(needed)} free in {root}, and "
         f"{size(free)} are: make room or name a larger disk as data in agent.yaml"
     )
 

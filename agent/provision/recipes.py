@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.provision.meant import Requirements
 from llmgw.core.units import GB
 
 CARD_CHECK = (
@@ -13,6 +14,13 @@ CARD_CHECK = (
     "print(torch.cuda.get_device_name(0))"
 )
 """Run by the new environment's own Python: sees a card, and computes on it what is right."""
+CUDA_13_CHECK = (
+    "import torch; "
+    "assert (torch.version.cuda or '').startswith('13.'), f'its torch is made for CUDA {torch.version.cuda}, not 13'; "
+    + CARD_CHECK
+)
+"""The same, of a torch that speaks the CUDA its kernels are compiled with."""
+FREETOKEN_NEEDS = Requirements(architecture="x86_64", drivers=(((8, 0), 580),), toolkit=13)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +36,38 @@ class Recipe:
     """Room it needs, the index's files that are kept beside it included."""
     check: str
     """Python that fails unless the engine could use a card."""
+    beside: tuple[str, ...] = ()
+    """Packages it can do without that go with it, so that replicas can span several nodes."""
+    extras: str = ""
+    """Of the package, those that bring its kernels."""
+    requires: Requirements | None = None
+    """What a machine has to have; none asks for any card."""
+
+    def requirement(self, version: str) -> str:
+        """What is asked of the index."""
+        return f"{self.package}{f'[{self.extras}]' if self.extras else ''}=={version}"
 
 
 RECIPES: Mapping[str, Recipe] = {
     recipe.engine: recipe
     for recipe in (
-        Recipe(engine="vllm", package="vllm", program="vllm", disk_bytes=16 * GB, check=CARD_CHECK),
+        Recipe(
+            engine="vllm",
+            package="vllm",
+            program="vllm",
+            disk_bytes=16 * GB,
+            check=CARD_CHECK,
+            beside=("ray>=2.52",),
+        ),
         Recipe(engine="sglang", package="sglang", program="sglang", disk_bytes=20 * GB, check=CARD_CHECK),
+        Recipe(
+            engine="freetoken",
+            package="freetoken",
+            program="ft",
+            disk_bytes=20 * GB,
+            check=CUDA_13_CHECK,
+            extras="accel",
+            requires=FREETOKEN_NEEDS,
+        ),
     )
 }

@@ -1,5 +1,6 @@
 """uv, run under a deadline: every line it says goes to a file and, the last one, to whoever watches."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,7 +15,11 @@ from llmgw.core.errors import LlmgwError
 
 STALL_S = 1800.0
 """A tool that says nothing for so long is ended: a large download says how far it is."""
+MAX_LOG_BYTES = 4 * 1024 * 1024
+"""Of a log that a new build goes on with; one that fails is tried again for as long as nobody mends it."""
 LAST_LINES = 3
+MAX_REASON_LINES = 6
+"""Of uv's own account of an error, which ends with what caused it."""
 _KEPT = ("HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -64,6 +69,19 @@ class Runner:
         if process is not None:
             _end(process)
 
+    def begin(self) -> None:
+        """A new build: of what earlier ones said, keep the last file's worth beside it. Raises OSError."""
+        self._output.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if self._output.stat().st_size > MAX_LOG_BYTES:
+                self._output.replace(self._output.with_name(f"{self._output.name}.1"))
+
+    def note(self, line: str) -> None:
+        """A line of our own among those of the tools; a disk that takes none has been said, or soon will be."""
+        with contextlib.suppress(OSError), self._output.open("a", encoding="utf-8") as log:
+            print("#", line, file=log)
+        self._told(line)
+
     def run(self, argv: Sequence[str], *, env: Mapping[str, str], what: str, timeout_s: float) -> list[str]:
         """The lines it said; raises BuildFailed when it fails, hangs or is stopped. Blocking."""
         if self._stopped.is_set():
@@ -109,8 +127,15 @@ class Runner:
         if watch.why:
             raise BuildFailed(f"{what} {watch.why}")
         if code != 0:
-            raise ToolFailed(f"{what} failed: {' / '.join(lines[-LAST_LINES:]) or f'exit code {code}'}")
+            raise ToolFailed(f"{what} failed: {_reason(lines) or f'exit code {code}'}")
         return lines
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """What it failed at: uv's account of the error from its beginning, or the last lines of whatever said none."""
+    began = max((at for at, line in enumerate(lines) if line.startswith("error:")), default=None)
+    told = lines[-LAST_LINES:] if began is None else lines[began : began + MAX_REASON_LINES]
+    return " / ".join(told)
 
 
 class _Watch:

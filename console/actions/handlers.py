@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from console.actions import consequences
+from console.actions.engines import builds_packages, check_engines, has_build_log, install_log, real_node
 from console.monitoring import place_of_subject
 from console.places import Place, Subject
 from console.state.cluster import ClusterState
@@ -163,6 +164,12 @@ def _has_model(state: ClusterState, subject: Subject) -> bool:
     return _model_of(state, subject) is not None
 
 
+def _answers(state: ClusterState, subject: Subject) -> bool:
+    """Whether a request reaches it: one that makes pictures is asked nothing."""
+    model = state.models.get(_model_of(state, subject) or "")
+    return model is not None and not model.spec.pictures
+
+
 def _model_of(state: ClusterState, subject: Subject) -> str | None:
     if subject.target == Target.MODEL:
         return subject.key
@@ -240,7 +247,7 @@ HANDLERS: tuple[Handler, ...] = (
         help="ask it something and watch the answer come",
         bound="t",
         targets=(Target.MODEL, Target.REPLICA),
-        when=_has_model,
+        when=_answers,
         opens=_trial,
         footer=57,
     ),
@@ -406,6 +413,38 @@ HANDLERS: tuple[Handler, ...] = (
         footer=46,
     ),
     Handler(action_id="node.cordon", when=_open_node, do=lambda api, key: api.cordon(key, True).message, footer=50),
+    Handler(action_id="engine.check", do=check_engines),
+    Handler(
+        action_id="node.build",
+        variant="vllm",
+        name="vLLM build…",
+        when=builds_packages,
+        form="console.screens.build_form:VllmBuildForm",
+    ),
+    Handler(
+        action_id="node.build",
+        variant="sglang",
+        name="SGLang build…",
+        when=builds_packages,
+        form="console.screens.build_form:SglangBuildForm",
+    ),
+    Handler(
+        action_id="node.build",
+        variant="llamacpp",
+        name="llama.cpp build…",
+        when=real_node,
+        form="console.screens.build_form:LlamaCppBuildForm",
+    ),
+    Handler(
+        action_id="cluster.logs",
+        variant="build",
+        name="Installation's log",
+        help="what installing an engine prints, or printed before it failed",
+        bound="",
+        targets=(Target.NODE,),
+        when=has_build_log,
+        opens=install_log,
+    ),
     Handler(action_id="node.uncordon", when=_cordoned, do=lambda api, key: api.cordon(key, False).message, footer=50),
 )
 

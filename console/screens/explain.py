@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from console.commands import Command
 from console.figures import size
+from console.screens.fit import beside
 from console.screens.text_page import TextPage
 from console.signs import signs
 from console.state.diff import Diff
@@ -70,7 +71,7 @@ def explanation_lines(answer: Explanation) -> list[Line]:
     if answer.need_bytes:
         least = "at least " if answer.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
         needs: Line = [(f"needs       {least}", "dim"), (size(answer.need_bytes), "strong")]
-        lines.append([*needs, (f"  {answer.need_detail}", "dim")])
+        lines.append([*needs, *beside(answer), (f"  {answer.need_detail}", "dim")])
     lines.append([])
     for verdict in sorted(answer.verdicts, key=_nearest_first):
         lines += _verdict_lines(verdict)

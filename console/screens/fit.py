@@ -68,8 +68,16 @@ def headline(explanation: Explanation) -> Line:
     if explanation.need_bytes:
         least = "at least " if explanation.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
         line += [(f" {signs().dot} it needs {least}", "dim"), (size(explanation.need_bytes), "strong")]
+        line += beside(explanation)
         line.append((f": {explanation.need_detail}" if explanation.need_detail else "", "dim"))
     return line
+
+
+def beside(explanation: Explanation) -> Line:
+    """What it needs of a node's memory besides, where it needs any."""
+    if not explanation.need_host_bytes:
+        return []
+    return [(" on cards and ", "dim"), (size(explanation.need_host_bytes), "strong"), (" of memory beside them", "dim")]
 
 
 def suggestion_lines(explanation: Explanation) -> list[Line]:
@@ -90,7 +98,7 @@ def _verdict_line(verdict: NodeVerdict, chosen: str | None, names: int, shorts: 
     mark, tone = (signs().good, "good") if verdict.fits else (signs().broken, "bad")
     return [
         (f"{mark} ", tone),
-        (fit(verdict.node, names), "strong" if verdict.fits and verdict.node == chosen else ""),
+        (fit(verdict.node, names), "strong" if verdict.fits and _goes_to(verdict, chosen) else ""),
         ("  ", ""),
         (fit(_in_short(verdict, chosen), shorts), tone),
         (f"  {verdict.message.removeprefix('fits: ')}", "dim"),
@@ -99,10 +107,15 @@ def _verdict_line(verdict: NodeVerdict, chosen: str | None, names: int, shorts: 
 
 def _in_short(verdict: NodeVerdict, chosen: str | None) -> str:
     if verdict.fits:
-        return "goes here" if verdict.node == chosen else "has room"
+        return "goes here" if _goes_to(verdict, chosen) else "has room"
     return f"{size(verdict.missing_bytes)} missing" if verdict.missing_bytes else _IN_SHORT.get(verdict.rule, "no")
+
+
+def _goes_to(verdict: NodeVerdict, chosen: str | None) -> bool:
+    """Whether the node is the chosen one, or one of them: a replica that spans several goes to `a and b`."""
+    return verdict.node in (chosen or "").split(" and ")
 
 
 def _rank(verdict: NodeVerdict, chosen: str | None) -> tuple[bool, bool, int, int, str]:
     near = _NEARNESS.index(verdict.rule) if verdict.rule in _NEARNESS else len(_NEARNESS)
-    return (not verdict.fits, verdict.node != chosen, near, verdict.missing_bytes, verdict.node)
+    return (not verdict.fits, not _goes_to(verdict, chosen), near, verdict.missing_bytes, verdict.node)

@@ -107,7 +107,8 @@ def _engines(engines: tuple[EngineInfo, ...]) -> list[Span]:
     spans: list[Span] = []
     for engine in engines:
         spans += [(f"{engine.engine} {engine.version}  ", "" if engine.usable else "warn")]
-        spans += [] if engine.usable else [(f"{engine.why_not}  ", "dim")]
+        note = engine.installing if engine.usable else engine.why_not
+        spans += [(f"{note}  ", "dim")] if note else []
     return spans or [("none", "warn")]
 
 

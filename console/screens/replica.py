@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from console.figures import age, pair, percent, size, watts
+from console.figures import age, pair, percent, plural, size, watts
 from console.places import Subject
 from console.screens.page import Page
 from console.screens.replicas import breaker_tone, own_part, progress_cell, queue_spans, standing_cell
@@ -16,7 +16,7 @@ from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.paint import heat
 from llmgw.api.actions import Target
-from llmgw.api.watch import CardRow, FiguresRow, NodeRow
+from llmgw.api.watch import CardRow, FiguresRow, NodeRow, ReplicaRow
 from llmgw.core import throttle
 
 
@@ -148,10 +148,10 @@ class ReplicaPage(Page[CardOn]):
     def rows(self, seen: Seen) -> Mapping[str, CardOn]:
         """Those it holds."""
         replica = seen.state.replicas[self.place.key]
-        node = seen.state.nodes.get(replica.node)
-        if node is None:
-            return {}
-        return {key: on for key, on in cards_on(node, seen).items() if on.card.replica == replica.id}
+        names = tuple(shard.node for shard in replica.shards) or (replica.node,)
+        nodes = [node for name in names if (node := seen.state.nodes.get(name)) is not None]
+        held = {key: on for node in nodes for key, on in cards_on(node, seen).items()}
+        return {key: on for key, on in held.items() if on.card.replica == replica.id}
 
     def open_row(self, key: str) -> None:
         """The machine the card is in."""
@@ -169,14 +169,39 @@ class ReplicaPage(Page[CardOn]):
             ("progress", progress if isinstance(progress, list) else [progress]),
             ("breaker", (sentence_of(seen.state, replica), breaker_tone(replica))),
             ("last word", (replica.message, "bad" if replica.state == "failed" else "")),
-            ("node", (replica.node, "strong")),
+            *(_shards(replica) or [("node", (replica.node, "strong"))]),
             ("engine", [(replica.engine, ""), (f"  profile {replica.profile}", "dim")]),
             ("endpoint", (replica.endpoint, "")),
             ("process", (f"pid {replica.pid}" if replica.pid else "", "")),
             ("context", (f"{replica.context_length:,} tokens, {replica.slots} slots", "")),
-            ("memory", (size(replica.memory_bytes), "")),
+            ("memory", [(size(replica.memory_bytes), ""), (_beside(replica), "dim")]),
             ("in flight", (f"{replica.in_flight}", "")),
             ("queue", queue),
             ("restarts", (f"{replica.restarts}", "warn" if replica.restarts else "")),
             ("adopted", ("yes: it outlived its agent" if replica.adopted else "", "dim")),
         ]
+
+
+def _shards(replica: ReplicaRow) -> list[Fact]:
+    """A line for each of its parts, where it spans several nodes."""
+    return [
+        (
+            shard.role,
+            [
+                (shard.node, "strong"),
+                (f"  {shard.state}", _TONES.get(shard.state, "")),
+                (f"  {plural(len(shard.cards), 'card')}", "dim"),
+                (f"  pid {shard.pid}" if shard.pid else "", "dim"),
+                (f"  {shard.message}" if shard.message else "", "dim"),
+            ],
+        )
+        for shard in replica.shards
+    ]
+
+
+_TONES = {"ready": "good", "failed": "bad", "stopped": "bad", "unheard": "warn"}
+
+
+def _beside(replica: ReplicaRow) -> str:
+    """What it was promised of its node's memory, where it has cards and needs that too."""
+    return f" and {size(replica.host_bytes)} of memory beside its cards" if replica.host_bytes else ""

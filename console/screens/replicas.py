@@ -80,6 +80,11 @@ def standing_cell(replica: ReplicaRow) -> list[Span]:
     ]
 
 
+def _where(replica: ReplicaRow) -> str:
+    """Its node, and how many more it spans."""
+    return f"{replica.node} +{len(replica.shards) - 1}" if replica.shards else replica.node
+
+
 def own_part(replica: ReplicaRow) -> str:
     """What its id says beyond its model's name, which stands beside it: the same letters in every row tell nothing."""
     return replica.id.removeprefix(f"{replica.model}-")
@@ -117,7 +122,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             width=11,
             grow=1,
             most=20,
-            cell=lambda replica, _: (replica.node, ""),
+            cell=lambda replica, _: (_where(replica), ""),
             sort=lambda replica, _: replica.node.casefold(),
         ),
         Column(
@@ -195,7 +200,9 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             whole=_said,
         ),
     ),
-    words=lambda replica: f"{replica.id} {replica.model} {replica.node} {replica.state} {replica.message}",
+    words=lambda replica: " ".join(
+        (replica.id, replica.model, replica.node, replica.state, replica.message, *(s.node for s in replica.shards))
+    ),
     facts=lambda replica: {
         "state": f"{replica.state} breaker {replica.breaker}" if replica.breaker else replica.state,
         "model": replica.model,

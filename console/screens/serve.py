@@ -223,7 +223,8 @@ class ServeForm(Form[ModelResult]):
             return [*line, (", which waits for room: ", "warn"), (found.message, "warn")]
         first = "it" if least == 1 else "the first"
         line += [(f"; {first} goes to ", ""), (found.would_place, "strong")]
-        line += [(f" and takes {size(found.need_bytes)}", "")] if found.need_bytes else []
+        beside = f" and {size(found.need_host_bytes)} of memory beside" if found.need_host_bytes else ""
+        line += [(f" and takes {size(found.need_bytes)}{beside}", "")] if found.need_bytes else []
         if found.need_detail.startswith(UNKNOWN_WEIGHTS):
             line.append((", and the weights, whose size is known once they are looked up", "warn"))
         return line

@@ -15,17 +15,18 @@ class _Places:
     @cached_property
     def by_model(self) -> Mapping[str, tuple[str, ...]]:
         """Model → ids of its replicas, in order."""
-        return self._grouped(lambda row: row.model)
+        return self._grouped(lambda row: (row.model,))
 
     @cached_property
     def by_node(self) -> Mapping[str, tuple[str, ...]]:
         """Node → ids of the replicas on it, in order."""
-        return self._grouped(lambda row: row.node)
+        return self._grouped(_nodes)
 
-    def _grouped(self, by: Callable[[ReplicaRow], str]) -> Mapping[str, tuple[str, ...]]:
+    def _grouped(self, by: Callable[[ReplicaRow], tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         groups: dict[str, list[str]] = {}
         for key, row in self._replicas.items():
-            groups.setdefault(by(row), []).append(key)
+            for name in by(row):
+                groups.setdefault(name, []).append(key)
         return {name: tuple(sorted(keys)) for name, keys in groups.items()}
 
 
@@ -51,5 +52,10 @@ class ReplicaIndex:
         return tuple(self._replicas[key] for key in self._places.by_node.get(node, ()))
 
 
-def _place(row: ReplicaRow | None) -> tuple[str, str] | None:
-    return None if row is None else (row.model, row.node)
+def _nodes(row: ReplicaRow) -> tuple[str, ...]:
+    """Its node, or those of all its shards."""
+    return tuple(shard.node for shard in row.shards) or (row.node,)
+
+
+def _place(row: ReplicaRow | None) -> tuple[str, tuple[str, ...]] | None:
+    return None if row is None else (row.model, _nodes(row))

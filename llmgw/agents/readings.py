@@ -7,6 +7,7 @@ import msgspec
 from llmgw.agents.plausible import MAX_BYTES, MAX_CARDS, MAX_SHARDS, bounded, column, figure, identity, size_of
 from llmgw.core.errors import InvalidInput
 from llmgw.core.figures import PROFILE_SOURCES, CardFigures, EngineLoad, NodeFigures, ReplicaFigures, ToldLoad
+from llmgw.core.shards import replica_and_rank
 from llmgw.core.throttle import READ
 from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw import v1 as wire
@@ -100,7 +101,7 @@ def loads_from(message: wire.EngineLoads) -> dict[str, ToldLoad]:
         )
         # Of an age that cannot be, it is too old.
         age_s = _AGE_S if (age := ages[i]) is None else age
-        found[shard.removesuffix("/0")] = ToldLoad(load=load, age_s=age_s, failures=failures[i] or 0)
+        found[replica_and_rank(shard)[0]] = ToldLoad(load=load, age_s=age_s, failures=failures[i] or 0)
     return found
 
 
@@ -141,7 +142,7 @@ def _replicas(sensors: wire.Sensors) -> dict[str, ReplicaFigures]:
     cpu = column(sensors.shard_cpu_percent, len(shards), "shard_cpu_percent", 1e7)
     memory = _whole(column(sensors.shard_memory_bytes, len(shards), "shard_memory_bytes", MAX_BYTES))
     return {
-        shard.removesuffix("/0"): ReplicaFigures(cpu_percent=cpu[i], memory_bytes=memory[i])
+        replica_and_rank(shard)[0]: ReplicaFigures(cpu_percent=cpu[i], memory_bytes=memory[i])
         for i, shard in enumerate(shards)
     }
 

@@ -5,6 +5,7 @@ Counts and names over their limits refuse the whole message (InvalidInput: the s
 """
 
 import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from llmgw.agents.plausible import (
@@ -27,9 +28,10 @@ from llmgw.agents.plausible import (
     size_of,
     whole,
 )
-from llmgw.core.catalog import Profile
-from llmgw.core.cluster import Card, EngineBuild, FetchProgress, MachinePart, Node, Replica, ShardState
+from llmgw.core.catalog import MAX_NODES, Profile
+from llmgw.core.cluster import Card, EngineBuild, FetchProgress, MachinePart, Node, Replica, Shard, ShardState
 from llmgw.core.errors import InvalidInput
+from llmgw.core.shards import replica_and_rank, shard_id_of
 from llmgw.core.snapshot import CatalogEntry
 from llmgw.wire.llmgw import v1 as wire
 
@@ -47,6 +49,7 @@ _STATES = {
     wire.ShardState.STOPPED: ShardState.STOPPED,
     wire.ShardState.FAILED: ShardState.FAILED,
 }
+MAX_PORT = 65535
 _PHASES = frozenset({"mirror", "fetching", "checking", "done", "failed"})
 
 
@@ -126,9 +129,12 @@ def replica_from_status(status: wire.ShardStatus, *, node: str, where: str = "sh
     if state is None:
         raise InvalidInput("the state is none that this version knows", field=f"{where}.state")
     spec = status.spec or wire.ShardSpec()
-    replica_id = shard_id.removesuffix("/0")
+    replica_id, rank = replica_and_rank(shard_id)
     if spec.replica_id not in ("", replica_id) or spec.shard_id not in ("", shard_id):
         raise InvalidInput(f"shard {shard_id} is described as another's", field=f"{where}.spec")
+    shards = _shards(spec, f"{where}.spec.places")
+    if status.spec and not _seated(shards, rank, node):
+        raise InvalidInput(f"shard {shard_id} is none of {node}'s by its own places", field=f"{where}.spec.places")
     return Replica(
         id=replica_id,
         node=node,
@@ -137,11 +143,13 @@ def replica_from_status(status: wire.ShardStatus, *, node: str, where: str = "sh
         engine=identity(spec.engine, f"{where}.spec.engine") if status.spec else "",
         spec_hash=clean(spec.spec_hash, NAME_CHARS),
         state=state,
-        cards=tuple(
-            identity(uuid, f"{where}.spec.card_uuids[{i}]")
-            for i, uuid in bounded(spec.card_uuids, MAX_CARDS, f"{where}.spec.card_uuids")
-        ),
+        cards=tuple(uuid for shard in shards for uuid in shard.cards)
+        or _uuids(spec.card_uuids, f"{where}.spec.card_uuids"),
+        shards=shards,
+        prepared=status.prepared,
+        runtime_port=whole(status.runtime_port, MAX_PORT),
         memory_bytes=whole(spec.memory_bytes, MAX_BYTES),
+        host_bytes=whole(spec.host_bytes, MAX_BYTES),
         endpoint=_endpoint(status.endpoint, f"{where}.endpoint"),
         pid=whole(status.pid, MAX_PID),
         message=clean(status.message),
@@ -162,7 +170,7 @@ def check_endpoint(replica: Replica, address: str) -> None:
 def progress_from(message: wire.FetchProgress) -> tuple[tuple[str, ...], FetchProgress]:
     """Ids of the replicas that wait for a download, and how far it is. Raises InvalidInput."""
     waiting = tuple(
-        identity(shard, f"shard_ids[{i}]").removesuffix("/0")
+        replica_and_rank(identity(shard, f"shard_ids[{i}]"))[0]
         for i, shard in bounded(message.shard_ids, MAX_SHARDS, "shard_ids")
     )
     done, total = whole(message.done_bytes, MAX_BYTES), whole(message.total_bytes, MAX_BYTES)
@@ -175,30 +183,40 @@ def log_lines_from(message: wire.LogLines) -> tuple[str, ...]:
     return tuple(clean(line, LINE_CHARS) for _, line in bounded(message.lines, MAX_LOG_LINES, "lines"))
 
 
-def start_shard(replica: Replica, entry: CatalogEntry, profile: Profile, *, engine_key: str) -> wire.ServerMessage:
-    """The order to run a replica; `engine_key` is that replica's own."""
+def start_shard(
+    replica: Replica, entry: CatalogEntry, profile: Profile, *, engine_key: str, rank: int = 0
+) -> wire.ServerMessage:
+    """The order to run a replica, or one of its shards; `engine_key` is that replica's own."""
+    own = replica.shards[rank].cards if replica.shards else replica.cards
     spec = wire.ShardSpec(
-        shard_id=shard_id_of(replica.id),
+        shard_id=shard_id_of(replica.id, rank),
         replica_id=replica.id,
         model=replica.model,
         profile=profile.name,
         engine=profile.engine,
         spec_hash=replica.spec_hash,
         source=entry.model.source,
-        card_uuids=list(replica.cards),
+        card_uuids=list(own),
         memory_bytes=replica.memory_bytes,
+        host_bytes=replica.host_bytes,
         context_length=replica.context_length,
         slots=replica.slots,
         tp=profile.tp,
+        pp=profile.pp,
+        rank=rank,
+        places=[
+            wire.ShardPlace(node=shard.node, address=shard.address, card_uuids=list(shard.cards))
+            for shard in replica.shards
+        ],
         args=list(profile.args),
         env=dict(profile.env),
     )
     return wire.ServerMessage(start_shard=wire.StartShard(spec=spec, engine_key=engine_key))
 
 
-def stop_shard(replica_id: str, reason: str, grace_s: float) -> wire.ServerMessage:
-    """The order to end a replica: SIGTERM, then SIGKILL after `grace_s`."""
-    order = wire.StopShard(shard_id=shard_id_of(replica_id), reason=reason, grace_s=grace_s)
+def stop_shard(replica_id: str, reason: str, grace_s: float, *, rank: int = 0) -> wire.ServerMessage:
+    """The order to end a replica, or one of its shards: SIGTERM, then SIGKILL after `grace_s`."""
+    order = wire.StopShard(shard_id=shard_id_of(replica_id, rank), reason=reason, grace_s=grace_s)
     return wire.ServerMessage(stop_shard=order)
 
 
@@ -208,9 +226,41 @@ def drain_shard(replica_id: str, reason: str, deadline_s: float) -> wire.ServerM
     return wire.ServerMessage(drain_shard=order)
 
 
-def shard_id_of(replica_id: str) -> str:
-    """The one shard of a replica."""
-    return f"{replica_id}/0"
+def rally_shard(replica: Replica, rank: int) -> wire.ServerMessage:
+    """The order to a shard that waited for others to go on; where the head is, the cluster says and not the node."""
+    head = replica.shards[0]
+    host = f"[{head.address}]" if ":" in head.address else head.address
+    where = f"{host}:{head.runtime_port}" if rank else ""
+    return wire.ServerMessage(rally_shard=wire.RallyShard(shard_id=shard_id_of(replica.id, rank), head=where))
+
+
+def _seated(shards: tuple[Shard, ...], rank: int, node: str) -> bool:
+    """Whether a shard of that rank is the node's, by what its specification says of all shards."""
+    return shards[rank].node == node if rank < len(shards) else rank == len(shards) == 0
+
+
+def _shards(spec: wire.ShardSpec, where: str) -> tuple[Shard, ...]:
+    shards = tuple(
+        Shard(
+            node=identity(place.node, f"{where}[{i}].node"),
+            address=_address(place.address, f"{where}[{i}].address"),
+            cards=_uuids(place.card_uuids, f"{where}[{i}].card_uuids"),
+        )
+        for i, place in bounded(spec.places, MAX_NODES, where)
+    )
+    if len({shard.node for shard in shards}) != len(shards):
+        raise InvalidInput("a node is named twice", field=where)
+    return shards
+
+
+def _address(text: str, field: str) -> str:
+    if text and not _HOST_PATTERN.fullmatch(text):
+        raise InvalidInput(f"{clean(text, 80)!r} is neither a host name nor an address", field=field)
+    return text
+
+
+def _uuids(uuids: Sequence[str], field: str) -> tuple[str, ...]:
+    return tuple(identity(uuid, f"{field}[{i}]") for i, uuid in bounded(uuids, MAX_CARDS, field))
 
 
 def _card(card: wire.Card, where: str) -> Card:
@@ -256,6 +306,7 @@ def _engine(engine: wire.Engine, where: str) -> EngineBuild:
         version=clean(engine.version, NAME_CHARS),
         usable=engine.usable,
         why_not=clean(engine.why_not),
+        installing=clean(engine.installing),
     )
 
 

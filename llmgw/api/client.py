@@ -29,6 +29,8 @@ from llmgw.core.catalog import Model
 DEFAULT_TIMEOUT_S = 60.0
 """Longest silence while waiting for an answer: longer than a server itself waits for its database, so that its own
 sentence arrives."""
+CHECK_TIMEOUT_S = 330.0
+"""A check of engines waits for its nodes for 300 s."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Status of 10,000 replicas is about 5 MB; more than this is no answer of ours."""
 MAX_LINE_BYTES = 1024 * 1024
@@ -57,6 +59,21 @@ class AdminClient(KeyCalls, BandCalls, RequestCalls, WeightsCalls):
     def node(self, node: str) -> t.NodeInfo:
         """One node."""
         return self._call("node.show", t.NodeInfo, {"node": node})
+
+    def check_engines(self, *, engine: str | None = None, node: str | None = None) -> list[t.EngineVerdict]:
+        """Have nodes ask their engines whether they take every flag; takes as long as the slowest needs."""
+        query: Query = {"engine": engine, "node": node}
+        patient = AdminClient(self.target, timeout_s=CHECK_TIMEOUT_S)
+        return patient._call("engine.check", list[t.EngineVerdict], query=query)
+
+    def node_builds(self, node: str) -> list[t.BuildInfo]:
+        """Engines a node may have installed."""
+        return self._call("node.builds", list[t.BuildInfo], {"node": node})
+
+    def ask_build(self, node: str, engine: str, version: str) -> t.Result:
+        """Have a node install a version of an engine; `none` and `auto` are versions too."""
+        body = t.BuildRequest(engine=engine, version=version)
+        return self._call("node.build", t.Result, {"node": node}, body=body)
 
     def cordon(self, node: str, on: bool) -> t.Result:
         """Cordon a node, or uncordon it."""

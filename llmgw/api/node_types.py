@@ -68,6 +68,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     usable: bool
     why_not: str = ""
+    installing: str = ""
+    """The version that is to take its place, and how far it is."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):

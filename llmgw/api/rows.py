@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from llmgw.api.types import EngineInfo, ProgressInfo, RouterInfo, ServerInfo
+from llmgw.api.types import EngineInfo, ProgressInfo, RouterInfo, ServerInfo, ShardInfo
 from llmgw.core.catalog import Model, ModelFacts
 from llmgw.core.cluster import MachinePart
 from llmgw.core.limits import Budget, Limits, ScopeKind
@@ -64,7 +64,11 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     endpoint: str = ""
     cards: tuple[str, ...] = ()
+    shards: tuple[ShardInfo, ...] = ()
+    """Its parts, the head first, where it spans several nodes; `node` is the head's then."""
     memory_bytes: int = 0
+    host_bytes: int = 0
+    """Reserved of the node's memory beside its cards."""
     context_length: int = 0
     slots: int = 0
     restarts: int = 0

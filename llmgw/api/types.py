@@ -11,6 +11,9 @@ import msgspec
 from llmgw.api.band_types import BandChange as BandChange
 from llmgw.api.band_types import BandChoice as BandChoice
 from llmgw.api.band_types import BandInfo as BandInfo
+from llmgw.api.engine_types import BuildInfo as BuildInfo
+from llmgw.api.engine_types import BuildRequest as BuildRequest
+from llmgw.api.engine_types import EngineVerdict as EngineVerdict
 from llmgw.api.key_types import BudgetChange as BudgetChange
 from llmgw.api.key_types import KeyCreate as KeyCreate
 from llmgw.api.key_types import KeyCreated as KeyCreated
@@ -25,6 +28,7 @@ from llmgw.api.key_types import UsageInfo as UsageInfo
 from llmgw.api.node_types import CardInfo as CardInfo
 from llmgw.api.node_types import EngineInfo as EngineInfo
 from llmgw.api.node_types import NodeInfo as NodeInfo
+from llmgw.api.shard_types import ShardInfo as ShardInfo
 from llmgw.api.weights_types import OrphanInfo as OrphanInfo
 from llmgw.api.weights_types import OrphansRemove as OrphansRemove
 from llmgw.api.weights_types import WeightsFetch as WeightsFetch
@@ -91,7 +95,11 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     endpoint: str = ""
     cards: tuple[str, ...] = ()
+    shards: tuple[ShardInfo, ...] = ()
+    """Its parts, the head first, where it spans several nodes; `node` is the head's then."""
     memory_bytes: int = 0
+    host_bytes: int = 0
+    """Reserved of the node's memory beside its cards."""
     context_length: int = 0
     slots: int = 0
     restarts: int = 0
@@ -201,9 +209,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     placed: tuple[str, ...] = ()
     """Nodes its live replicas are on."""
     would_place: str | None = None
-    """Node the next replica would go to."""
+    """Node the next replica would go to; `gpu1 and gpu2` for one that spans several."""
     message: str
     need_bytes: int = 0
+    need_host_bytes: int = 0
+    """Of the node's memory, beside the cards."""
     need_detail: str = ""
     """`weights 98 MB + KV 24 MB (4 × 4096 tokens) + engine 150 MB`."""
     verdicts: tuple[NodeVerdict, ...] = ()

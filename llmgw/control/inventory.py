@@ -10,6 +10,7 @@ import msgspec
 from llmgw.control.loads import LoadBook
 from llmgw.control.resting import Resting
 from llmgw.control.touched import Touched
+from llmgw.core import shards
 from llmgw.core.cluster import (
     HEARTBEAT_S,
     LOST_AFTER_S,
@@ -82,7 +83,7 @@ class Inventory:
             self._told.pop(gone, None)
             self._engines.pop(gone, None)
             self.loads.forget(gone)
-            self._replicas = {k: r for k, r in self._replicas.items() if r.node != gone}
+            self._leave(gone, [r for r in self._replicas.values() if gone in r.nodes])
             self._touched.everything()
         self._changed()
 
@@ -105,10 +106,8 @@ class Inventory:
         self._problems[node.name] = tuple(problems)
         self._connected.add(node.name)
         self._heard.add(node.name)
-        before = {k: r for k, r in self._replicas.items() if r.node == node.name}
-        for gone in before.keys() - {r.id for r in replicas}:
-            del self._replicas[gone]
-            self._touched.replica(gone)
+        before = {k: r for k, r in self._replicas.items() if node.name in r.nodes}
+        self._leave(node.name, [before[gone] for gone in before.keys() - {r.id for r in replicas}])
         for replica in replicas:
             # A node speaks for its own replicas only, whatever ids it names.
             if replica.id in before or replica.id not in self._replicas:
@@ -191,9 +190,11 @@ class Inventory:
     def shard_changed(self, node: str, replica: Replica) -> None:
         """A status of a shard the agent has; one the leader never heard of is taken in when it says what it is."""
         known = self._replicas.get(replica.id)
-        if known is not None and known.node != node:
+        if known is not None and node not in known.nodes:
             return
-        if replica.state is ShardState.STOPPED:
+        if known is not None and known.shards:
+            self._merge(msgspec.structs.replace(replica, node=node), known, self._clock())
+        elif replica.state is ShardState.STOPPED:
             self._replicas.pop(replica.id, None)
             self._touched.replica(replica.id)
         elif known is not None or replica.model:
@@ -204,9 +205,13 @@ class Inventory:
         """A download moved; not a transition. Replicas that are gone are ignored."""
         for replica_id in replica_ids:
             known = self._replicas.get(replica_id)
-            if known is not None and known.node == node:
+            if known is not None and node in known.nodes:
                 moved = msgspec.structs.replace(progress, at=self._clock())
-                self._replicas[replica_id] = msgspec.structs.replace(known, progress=moved)
+                self._replicas[replica_id] = (
+                    shards.progressed(known, node, moved)
+                    if known.shards
+                    else msgspec.structs.replace(known, progress=moved)
+                )
                 self._touched.replica(replica_id)
 
     # -- what the reconciler does
@@ -343,21 +348,58 @@ class Inventory:
             return NodeLink.CONNECTED
         return NodeLink.LOST if now - node.heard_at >= LOST_AFTER_S else NodeLink.SILENT
 
+    def _leave(self, node: str, replicas: Iterable[Replica]) -> None:
+        """The node does not run these: gone with it, or failed where other nodes have a part in them."""
+        for replica in replicas:
+            if replica.shards:
+                self._became(shards.missed(replica, node), replica, self._clock())
+            else:
+                del self._replicas[replica.id]
+                self._touched.replica(replica.id)
+
+    def _became(self, replica: Replica, known: Replica, now: float) -> None:
+        """A replica on several nodes changed on one of them; it is gone when it is gone from all."""
+        self._touched.replica(replica.id)
+        if shards.ended(replica) and replica.state is not ShardState.FAILED:
+            self._replicas.pop(replica.id, None)
+            return
+        moved = replica.state is not known.state
+        if moved:
+            self._count(replica)
+        self._replicas[replica.id] = msgspec.structs.replace(replica, since=now if moved else known.since)
+
+    def _assembled(self, told: Replica) -> Replica:
+        """A replica first heard of by one of its nodes; others that spoke before and did not name it run none of it."""
+        replica = shards.assemble(told, told.node)
+        for node in replica.nodes:
+            if node != told.node and node in self._heard and node in self._connected:
+                replica = shards.missed(replica, node)
+        return replica
+
+    def _count(self, replica: Replica) -> None:
+        """Failures in a row, told of a replica whose state is new."""
+        if replica.state is ShardState.FAILED:
+            self._failures[replica.model] = self._failures.get(replica.model, 0) + 1
+        elif replica.state is ShardState.READY:
+            self._failures.pop(replica.model, None)
+
     def _merge(self, told: Replica, known: Replica | None, now: float) -> None:
         """Take in what was told; `since` moves only with the state, and a transition clears the download."""
+        if known is not None and known.shards:
+            self._became(shards.heard(known, told.node, told), known, now)
+            return
         self._touched.replica(told.id)
         if known is None:
-            self._replicas[told.id] = msgspec.structs.replace(told, since=now, started_at=now)
+            whole = self._assembled(told) if told.shards else told
+            self._replicas[told.id] = msgspec.structs.replace(whole, since=now, started_at=now)
             return
         state = told.state
         if known.state is ShardState.DRAINING and told.live:
             # What was ordered to go does not come back, whatever was on its way or the agent forgot.
             state = ShardState.DRAINING
         moved = state is not known.state
-        if moved and state is ShardState.FAILED:
-            self._failures[known.model] = self._failures.get(known.model, 0) + 1
-        elif moved and state is ShardState.READY:
-            self._failures.pop(known.model, None)
+        if moved:
+            self._count(msgspec.structs.replace(known, state=state))
         self._replicas[told.id] = msgspec.structs.replace(
             known,
             state=state,

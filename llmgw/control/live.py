@@ -278,7 +278,7 @@ class LiveFeed:
     def _node(self, name: str) -> None:
         node = self._inventory.node(name)
         if node is not None:
-            held = [replica for replica in self._index.on_node(name) if replica.live]
+            held = [replica for replica in self._index.on_node(name) if name in replica.holding]
             self.table.put("nodes", name, node_row(views.node_info(node, held, trio.current_time(), self._inventory)))
 
     def _figures(self, name: str) -> None:
@@ -314,7 +314,8 @@ class LiveFeed:
         if entry is None:
             return
         mine = tuple(self._index.of_model(name))
-        nodes = tuple(n for r in mine if (n := self._inventory.node(r.node)) is not None)
+        names = dict.fromkeys(node for replica in mine for node in replica.nodes)
+        nodes = tuple(node for known in names if (node := self._inventory.node(known)) is not None)
         part = Snapshot(now=trio.current_time(), nodes=nodes, replicas=mine)
         info = views.model_info(
             self._reconciler.entry(entry),

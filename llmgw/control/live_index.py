@@ -17,14 +17,16 @@ class ReplicaIndex:
         """The replica as it is, or that it is gone; nodes whose holdings changed by it, and models it belongs to."""
         before = self._replicas.pop(replica_id, None)
         if before is not None:
-            _drop(self._by_node, before.node, replica_id)
+            for node in before.nodes:
+                _drop(self._by_node, node, replica_id)
             _drop(self._by_model, before.model, replica_id)
         if replica is not None:
             self._replicas[replica_id] = replica
-            self._by_node.setdefault(replica.node, {})[replica_id] = replica
+            for node in replica.nodes:
+                self._by_node.setdefault(node, {})[replica_id] = replica
             self._by_model.setdefault(replica.model, {})[replica_id] = replica
         found = [r for r in (before, replica) if r is not None]
-        nodes = set() if _holding(before) == _holding(replica) else {r.node for r in found}
+        nodes = set() if _holding(before) == _holding(replica) else {node for r in found for node in r.nodes}
         return nodes, {r.model for r in found}
 
     def ids(self) -> frozenset[str]:
@@ -51,7 +53,7 @@ class ReplicaIndex:
 
 def _holding(replica: Replica | None) -> tuple[object, ...]:
     """What a node's row says of it."""
-    return () if replica is None else (replica.node, replica.live, replica.cards, replica.memory_bytes)
+    return () if replica is None else (replica.holding, replica.live, replica.cards, replica.memory_bytes)
 
 
 def _drop(held: dict[str, dict[str, Replica]], name: str, replica_id: str) -> None:

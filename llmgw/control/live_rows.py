@@ -18,6 +18,7 @@ from llmgw.api.watch import (
     WeightsRow,
     scope_key,
 )
+from llmgw.control.shard_views import shard_infos
 from llmgw.core.card_use import work_of
 from llmgw.core.cluster import Node, Replica
 from llmgw.core.figures import NOTHING_SAID, CardFigures, EngineLoad, ReplicaFigures
@@ -83,7 +84,9 @@ def replica_row(
         pid=replica.pid,
         endpoint=replica.endpoint,
         cards=replica.cards,
+        shards=shard_infos(replica),
         memory_bytes=replica.memory_bytes,
+        host_bytes=replica.host_bytes,
         context_length=replica.context_length,
         slots=replica.slots,
         restarts=replica.restarts,

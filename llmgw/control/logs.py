@@ -12,8 +12,10 @@ from typing import Protocol
 import trio
 
 from llmgw.control.inventory import Inventory
+from llmgw.core.engine_builds import INSTALLED
 from llmgw.core.errors import NotFound, Unavailable
 from llmgw.core.layout import ServerLayout
+from llmgw.core.shards import node_of, replica_and_rank, shard_id_of
 
 LINES_QUEUED = 1000
 """Lines on their way to one reader; an agent that sends more waits for nobody, so the oldest go."""
@@ -28,8 +30,10 @@ log = logging.getLogger(__name__)
 class LogOrders(Protocol):
     """The agents, as far as logs go."""
 
-    def request_logs(self, node: str, request_id: str, shard_id: str, tail: int, follow: bool) -> bool:
-        """Ask a node for log lines; False when it is not connected."""
+    def request_logs(
+        self, node: str, request_id: str, shard_id: str, tail: int, follow: bool, *, engine: str = ""
+    ) -> bool:
+        """Ask a node for log lines, of a shard, of an engine's installation or its own; False if not connected."""
 
     def cancel_logs(self, node: str, request_id: str) -> None:
         """No more of it."""
@@ -82,11 +86,11 @@ class LogService:
         if own is not None:
             yield _file_lines(own, tail, follow)
             return
-        node, shard_id = self._place(target)
+        node, shard_id, engine = self._place(target)
         request_id = f"log-{next(self._ids)}"
         reader = self._readers[request_id] = _Reader(node)
         try:
-            if not self._orders.request_logs(node, request_id, shard_id, tail, follow):
+            if not self._orders.request_logs(node, request_id, shard_id, tail, follow, engine=engine):
                 raise Unavailable(f"node {node} is not connected, and {target}'s log is there")
             yield reader.read()
         finally:
@@ -102,15 +106,18 @@ class LogService:
                 return path
         return None
 
-    def _place(self, target: str) -> tuple[str, str]:
-        replica = self._inventory.replica(target.removesuffix("/0"))
-        if replica is not None:
-            return replica.node, f"{replica.id}/0"
-        if any(node.name == target for node in self._inventory.nodes()):
-            return target, ""
+    def _place(self, target: str) -> tuple[str, str, str]:
+        """Node, shard and engine; NODE:ENGINE is what installing it there printed."""
+        replica_id, rank = replica_and_rank(target)
+        replica = self._inventory.replica(replica_id)
+        if replica is not None and (node := node_of(replica, rank)):
+            return node, shard_id_of(replica.id, rank), ""
+        name, _, engine = target.partition(":")
+        if any(node.name == name for node in self._inventory.nodes()) and (engine in INSTALLED or target == name):
+            return name, "", engine
         raise NotFound(
             f"{target!r} has no log here: name a replica (`llmgw ctl replicas`), a node (`llmgw ctl nodes`), "
-            "or one of server, postgres, router-0"
+            "NODE:ENGINE for what installing an engine printed, or one of server, postgres, router-0"
         )
 
 

@@ -152,6 +152,10 @@ class ModelService:
 
     def _check_fallbacks(self, name: str, fallbacks: tuple[str, ...]) -> None:
         check_chain(name, fallbacks, self._catalog.fallbacks(), self._catalog.aliases())
+        for other in fallbacks:
+            stored = self._stored(other)
+            if stored is not None and stored.spec.pictures:
+                raise InvalidInput(f"{other} makes pictures and answers no request in tokens", field="fallbacks")
 
     async def restart(self, target: str, *, actor: str) -> Result:
         """Replace a model's replicas one by one, or one replica; done once the audit has it."""
@@ -199,14 +203,15 @@ class ModelService:
         snapshot = self._reconciler.snapshot()
         decision = place(entry, snapshot)
         live = [r for r in snapshot.replicas if r.model == entry.model.name and r.live and not dry_run]
-        placed = tuple(sorted({r.node for r in live}))
+        placed = tuple(sorted({node for r in live for node in r.nodes}))
         return Explanation(
             model=entry.model.name,
             dry_run=dry_run,
             placed=placed,
-            would_place=decision.placement.node if decision.placement else None,
+            would_place=decision.placement.where if decision.placement else None,
             message=_explain_sentence(entry, live_count=len(live), placed=placed, decision_message=decision.message),
             need_bytes=decision.need.total_bytes if decision.need else 0,
+            need_host_bytes=decision.need.host_bytes if decision.need else 0,
             need_detail=decision.need.detail if decision.need else "",
             verdicts=decision.verdicts,
             suggestions=_suggestions(entry, snapshot.nodes),
@@ -246,7 +251,9 @@ class ModelService:
         info = self.show(model.name)
         if info.message:
             return info.message
-        where = sorted({r.node for r in self._inventory.replicas() if r.model == model.name and r.live})
+        where = sorted(
+            {node for r in self._inventory.replicas() if r.model == model.name and r.live for node in r.nodes}
+        )
         return f"starting on {', '.join(where)}" if where else "no replica is wanted"
 
     def _restart_note(self, before: Model, after: Model) -> str:
@@ -274,6 +281,8 @@ def checked(model: Model) -> None:
 
 
 def _suggestions(entry: CatalogEntry, nodes: Sequence[Node]) -> tuple[Suggestion, ...]:
+    if entry.model.pictures:
+        return ()
     return suggest(
         entry.facts,
         nodes,

@@ -6,6 +6,7 @@ from datetime import datetime
 from llmgw.agents.enrol import Enrolment
 from llmgw.api.types import JoinToken, JoinTokenCreate, NodeInfo, Result
 from llmgw.control import views
+from llmgw.control.builds import BuildService
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.pki import Authority
@@ -28,6 +29,7 @@ class NodeService:
         leadership: Leadership,
         inventory: Inventory,
         reconciler: Reconciler,
+        builds: BuildService,
         authority: Authority,
         agents_url: Callable[[], str],
         mirror_url: Callable[[], str],
@@ -35,6 +37,7 @@ class NodeService:
         self._leadership = leadership
         self._inventory = inventory
         self._reconciler = reconciler
+        self._builds = builds
         self._agents_url = agents_url
         self._serials: dict[str, str] = {}
         self.enrolment = Enrolment(
@@ -50,6 +53,7 @@ class NodeService:
         """The nodes as the store has them now."""
         living = [row for row in rows if row.evicted is None]
         self._serials = {row.name: row.serial for row in living}
+        self._builds.replace(living)
         self._inventory.expect((row.name, row.cordoned) for row in living)
 
     def allowed(self, node: str, serial: str) -> bool:
@@ -73,7 +77,7 @@ class NodeService:
         before = self.show(name)
         await self._leadership.lead(stored_nodes.set_cordoned, name, on, actor=actor)
         self._inventory.cordon(name, on)
-        held = sum(1 for r in self._inventory.replicas() if r.node == name and r.live)
+        held = sum(1 for r in self._inventory.replicas() if name in r.holding)
         if (before.state == "cordoned") == on:
             return Result(message=f"{name} is {'cordoned' if on else 'open'} already")
         if on:

@@ -15,6 +15,8 @@ from llmgw.api.series import Of, SeriesAnswer
 from llmgw.api.watch import ALL_MODELS, ClusterRow, History, Subscription
 from llmgw.control import breakers, metrics, settings, views
 from llmgw.control.bands import BandService
+from llmgw.control.builds import BuildService
+from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.feed import FeedServer
 from llmgw.control.history.series import SeriesService
 from llmgw.control.inventory import Inventory
@@ -26,6 +28,7 @@ from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
 from llmgw.control.nodes import NodeService
 from llmgw.control.plane_bands import BandPlane
+from llmgw.control.plane_engines import EnginePlane
 from llmgw.control.plane_keys import KeyPlane
 from llmgw.control.plane_weights import WeightsPlane
 from llmgw.control.reconciler import Reconciler
@@ -43,7 +46,7 @@ from llmgw.store import settings as stored_settings
 from llmgw.store.store import Store
 
 
-class Plane(KeyPlane, BandPlane, WeightsPlane):
+class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
     """`web.ports.ControlPlane` over the services of one server."""
 
     def __init__(
@@ -62,6 +65,8 @@ class Plane(KeyPlane, BandPlane, WeightsPlane):
         scopes: ScopeService,
         bands: BandService,
         logs: LogService,
+        checks: EngineCheckService,
+        builds: BuildService,
         requests: RequestReader,
         database: Callable[[], str],
         settings_changed: Callable[[dict[str, msgspec.Raw]], None],
@@ -75,6 +80,7 @@ class Plane(KeyPlane, BandPlane, WeightsPlane):
         KeyPlane.__init__(self, keys, scopes)
         BandPlane.__init__(self, bands)
         WeightsPlane.__init__(self, weights)
+        EnginePlane.__init__(self, checks, builds)
         self._cluster_id = cluster_id
         self._store = store
         self._leadership = leadership

@@ -16,10 +16,11 @@ from llmgw.control.routing import RoutingBuilder
 from llmgw.control.wake import Wake
 from llmgw.core.admission import Admission
 from llmgw.core.catalog import ModelFacts, Profile
-from llmgw.core.cluster import Replica, ShardState
+from llmgw.core.cluster import Replica, Shard, ShardState
 from llmgw.core.reconcile import DRAIN_DEADLINE_S, Plan, Start, Unplaced, reconcile
 from llmgw.core.requests import Seen
 from llmgw.core.routing import Routing, Scoring, Timeouts
+from llmgw.core.shards import seat_of, to_stop
 from llmgw.core.snapshot import CatalogEntry, Snapshot, WeightsState
 
 RESYNC_S = 2.0
@@ -44,8 +45,11 @@ class Orders(Protocol):
     def drain(self, replica: Replica, reason: str, deadline_s: float) -> bool:
         """Take no new requests, end by the deadline."""
 
-    def stop(self, replica: Replica, reason: str, grace_s: float) -> bool:
-        """End now."""
+    def stop(self, replica: Replica, reason: str, grace_s: float, *, rank: int = 0) -> bool:
+        """End it, or one of its shards, now."""
+
+    def rally(self, replica: Replica, rank: int) -> bool:
+        """Let a shard that waits for the replica's others go on."""
 
 
 class Weights(Protocol):
@@ -91,7 +95,7 @@ class Reconciler:
         owner: str,
         new_id: Callable[[str, str], str],
     ) -> None:
-        """`new_id(model, node)` names a replica that is about to be ordered."""
+        """`new_id(model, seat)` names a replica that is about to be ordered."""
         self._catalog = catalog
         self._inventory = inventory
         self._weights = weights
@@ -107,7 +111,8 @@ class Reconciler:
         self._routing = RoutingBuilder(owner)
         self._unplaced: dict[str, Unplaced] = {}
         self._paused = ""
-        self._stopped_at: dict[str, float] = {}
+        self._stopped_at: dict[tuple[str, int], float] = {}
+        """When the end of each replica's shard was ordered last, by rank."""
 
     @property
     def paused(self) -> str:
@@ -191,6 +196,16 @@ class Reconciler:
     def _apply(self, plan: Plan) -> None:
         for stop in plan.stops:
             self._stop(stop.replica, stop.reason)
+        for collapse in plan.collapses:
+            failed = self._inventory.replica(collapse.replica)
+            if failed is not None:
+                self._tell_to_end(failed, collapse.reason)
+        for rally in plan.rallies:
+            waiting = self._inventory.replica(rally.replica)
+            if waiting is not None:
+                # Where the head is, its node's own Hello says, not what a shard was once told.
+                shards = tuple(self._addressed(shard) for shard in waiting.shards)
+                self._orders.rally(msgspec.structs.replace(waiting, shards=shards), rally.rank)
         for drain in plan.drains:
             self._drain(drain.replica, drain.reason)
         entries = {e.model.name: e for e in self.snapshot().entries} if plan.starts else {}
@@ -202,7 +217,7 @@ class Reconciler:
     def _start(self, start: Start, entry: CatalogEntry) -> None:
         place = start.placement
         replica = Replica(
-            id=self._new_id(start.model, place.node),
+            id="",
             model=start.model,
             profile=place.profile.name,
             engine=place.profile.engine,
@@ -210,16 +225,25 @@ class Reconciler:
             spec_hash=start.spec_hash,
             state=ShardState.PENDING,
             cards=place.cards,
+            shards=tuple(self._addressed(shard) for shard in place.shards),
             memory_bytes=place.memory_bytes,
+            host_bytes=place.host_bytes,
             context_length=start.context_length,
             slots=place.profile.slots,
             message=start.reason,
         )
-        if not self._inventory.is_connected(place.node) or not self._orders.start(replica, entry, place.profile):
+        replica = msgspec.structs.replace(replica, id=self._new_id(start.model, seat_of(replica)))
+        connected = all(self._inventory.is_connected(node) for node in replica.nodes)
+        if not connected or not self._orders.start(replica, entry, place.profile):
             log.warning("start not sent: the node is gone", extra={"model": start.model, "node": place.node})
             return
         self._inventory.ordered(replica)
-        log.info("start", extra={"replica": replica.id, "model": start.model, "node": place.node})
+        log.info("start", extra={"replica": replica.id, "model": start.model, "node": place.where})
+
+    def _addressed(self, shard: Shard) -> Shard:
+        """A shard with the address at which the others reach its node."""
+        node = self._inventory.node(shard.node)
+        return msgspec.structs.replace(shard, address=node.address if node is not None else "")
 
     def _drain(self, replica_id: str, reason: str) -> None:
         replica = self._inventory.replica(replica_id)
@@ -232,15 +256,23 @@ class Reconciler:
 
     def _stop(self, replica_id: str, reason: str) -> None:
         replica = self._inventory.replica(replica_id)
-        now = trio.current_time()
-        if replica is None or now - self._stopped_at.get(replica_id, -STOP_REPEAT_S) < STOP_REPEAT_S:
+        if replica is None:
             return
-        if not self._orders.stop(replica, reason, STOP_GRACE_S):
-            return
-        self._stopped_at = {k: at for k, at in self._stopped_at.items() if now - at < STOP_REPEAT_S}
-        self._stopped_at[replica_id] = now
+        told = self._tell_to_end(replica, reason)
         if replica.state is ShardState.FAILED:
-            self._inventory.forget(replica_id)
-        elif replica.state is not ShardState.DRAINING:
+            # Of several shards those that can be told have ended by now; the rest are strangers when they come back.
+            if told or replica.shards:
+                self._inventory.forget(replica_id)
+        elif told and replica.state is not ShardState.DRAINING:
             self._inventory.draining(replica_id, reason)
-        log.info("stop", extra={"replica": replica_id, "reason": reason})
+
+    def _tell_to_end(self, replica: Replica, reason: str) -> bool:
+        """Order the end of a replica, or of those of its shards whose turn it is; whether an order went out."""
+        now = trio.current_time()
+        self._stopped_at = {k: at for k, at in self._stopped_at.items() if now - at < STOP_REPEAT_S}
+        ranks = [r for r in to_stop(replica, self._inventory.is_connected) if (replica.id, r) not in self._stopped_at]
+        told = [rank for rank in ranks if self._orders.stop(replica, reason, STOP_GRACE_S, rank=rank)]
+        self._stopped_at.update({(replica.id, rank): now for rank in told})
+        if told:
+            log.info("stop", extra={"replica": replica.id, "reason": reason, "shards": told})
+        return bool(told)

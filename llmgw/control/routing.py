@@ -14,6 +14,10 @@ from llmgw.core.snapshot import CatalogEntry, Snapshot
 _USUAL = Scoring()
 _SEEN = Seen()
 _RULES = Admission()
+_MAKES_PICTURES = (
+    "the model {name!r} makes pictures in ComfyUI on its node, and no request of this API reaches it; "
+    "GET /v1/models lists those that answer here"
+)
 
 
 class RoutingBuilder:
@@ -61,12 +65,16 @@ def _routable(snapshot: Snapshot) -> list[Replica]:
     A silent node's stay, since its engines most likely answer. A lost node's are used while the model has no other: a
     dead agent must not take a living engine with it, and a dead engine costs a request one retry.
     """
-    wanted = {entry.model.name for entry in snapshot.entries if not entry.model.stopped and not entry.model.external}
+    wanted = {
+        entry.model.name
+        for entry in snapshot.entries
+        if not (entry.model.stopped or entry.model.external or entry.model.pictures)
+    }
     lost = {node.name for node in snapshot.nodes if node.link is NodeLink.LOST}
     ready = [r for r in snapshot.replicas if r.state is ShardState.READY and r.model in wanted and r.endpoint]
-    reachable = [r for r in ready if r.node not in lost]
+    reachable = [r for r in ready if lost.isdisjoint(r.nodes)]
     served = {r.model for r in reachable}
-    last_resort = [r for r in ready if r.node in lost and r.model not in served]
+    last_resort = [r for r in ready if not lost.isdisjoint(r.nodes) and r.model not in served]
     return sorted(reachable + last_resort, key=lambda r: r.id)
 
 
@@ -107,4 +115,5 @@ def _model(entry: CatalogEntry, created: int, fallbacks: tuple[str, ...]) -> Rou
         created=created,
         prices=entry.model.prices,
         fallbacks=fallbacks,
+        unrouted=_MAKES_PICTURES.format(name=entry.model.name) if entry.model.pictures else "",
     )

@@ -7,8 +7,18 @@ import msgspec
 
 from llmgw.api.types import ServeRequest
 from llmgw.control import external
-from llmgw.core.catalog import CARD_ENGINES, Model, Profile, check_model
+from llmgw.core.catalog import (
+    CARD_ENGINES,
+    GGUF_ENGINES,
+    ONE_SLOT_ENGINES,
+    PICTURE_ENGINES,
+    Model,
+    Profile,
+    check_model,
+)
 from llmgw.core.errors import InvalidInput
+from llmgw.core.flags_freetoken import other_context
+from llmgw.core.flags_strata import not_told
 from llmgw.core.sources import default_model_name, parse_source
 from llmgw.core.units import plural
 
@@ -46,18 +56,28 @@ def check_servable(model: Model) -> None:
                 f"engine {profile.engine} cannot load {model.source.partition(':')[0]}: sources",
                 field=f"profiles[{i}].engine",
             )
-        if profile.engine == "llamacpp" and not _names_gguf(model.source):
+        if profile.engine in GGUF_ENGINES and not _names_gguf(model.source):
             raise InvalidInput(
-                f"llamacpp loads GGUF files and {model.source!r} names none: end it with the file, "
+                f"{profile.engine} loads GGUF files and {model.source!r} names none: end it with the file, "
                 "as in hf:ORG/REPO@REVISION/FILE.gguf, or run it on cards with vllm or sglang (gpu_class)",
                 field="source",
             )
-        if profile.engine in CARD_ENGINES and model.source.lower().endswith(".gguf"):
+        if profile.engine in PICTURE_ENGINES and not _names_checkpoint(model.source):
+            raise InvalidInput(
+                f"{profile.engine} loads one checkpoint and {model.source!r} names none: end it with the file, "
+                "as in hf:ORG/REPO@REVISION/FILE.safetensors",
+                field="source",
+            )
+        if profile.engine in set(CARD_ENGINES).difference(GGUF_ENGINES) and model.source.lower().endswith(".gguf"):
             raise InvalidInput(
                 f"{profile.engine} loads a repository of safetensors and {model.source!r} names a GGUF file: "
                 "leave the file out, as in hf:ORG/REPO@REVISION, or take llamacpp",
                 field="source",
             )
+        if profile.engine == "freetoken" and (why := other_context(profile.args, model.context_length)):
+            raise InvalidInput(why, field=f"profiles[{i}].args")
+        if profile.engine == "strata" and (why := not_told(profile.args)):
+            raise InvalidInput(why, field=f"profiles[{i}].args")
 
 
 def describe(model: Model) -> str:
@@ -79,13 +99,14 @@ def changed_fields(before: Model, after: Model) -> tuple[str, ...]:
 
 
 def _profile(request: ServeRequest) -> Profile:
+    engine = request.engine or _engine_for(request)
     return Profile(
         name=request.gpu_class or "cpu",
-        engine=request.engine or _engine_for(request),
+        engine=engine,
         gpu_class=request.gpu_class,
         tp=request.tp or 1,
         args=request.args,
-        slots=request.slots or DEFAULT_SLOTS,
+        slots=request.slots or (1 if engine in ONE_SLOT_ENGINES else DEFAULT_SLOTS),
     )
 
 
@@ -95,6 +116,10 @@ def _engine_for(request: ServeRequest) -> str:
     if source.startswith("sim:"):
         return "sim"
     return "vllm" if request.gpu_class and not _names_gguf(source) else "llamacpp"
+
+
+def _names_checkpoint(source: str) -> bool:
+    return source.partition("#")[0].partition("?")[0].lower().endswith(".safetensors")
 
 
 def _names_gguf(source: str) -> bool:

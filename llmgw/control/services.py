@@ -14,9 +14,11 @@ from llmgw.agents.bridge import AgentServer
 from llmgw.agents.orders import AgentOrders
 from llmgw.control import identity, settings
 from llmgw.control.bands import BandService
+from llmgw.control.builds import BuildService
 from llmgw.control.catalog import Catalog
 from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import Database
+from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.external import private_files
 from llmgw.control.feed import FeedServer
 from llmgw.control.history.book import MB, Book
@@ -40,7 +42,7 @@ from llmgw.control.requests import RequestReader
 from llmgw.control.router_metrics import RouterMetrics
 from llmgw.control.routers import RouterSupervisor
 from llmgw.control.scopes import ScopeService
-from llmgw.control.sessions import AgentLogOrders, SessionLoop
+from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, SessionLoop
 from llmgw.control.touched import Touched
 from llmgw.control.traffic import TrafficMeter
 from llmgw.control.wake import Wake
@@ -57,6 +59,7 @@ from llmgw.core.layout import ServerLayout
 from llmgw.core.requests import Seen
 from llmgw.core.routing import Scoring, Timeouts, UsageRow
 from llmgw.core.secrets import mirror_token, new_replica_id, ordered_by_us
+from llmgw.core.shards import seat_of
 from llmgw.mirror.app import serve as serve_mirror
 from llmgw.mirror.service import Mirror
 from llmgw.mirror.source import MirrorConfig
@@ -104,6 +107,7 @@ class Services:
                 hf_endpoint=config.hf_endpoint,
                 hf_token_file=Path(config.hf_token_file) if config.hf_token_file else None,
                 allow_pickle=config.allow_pickle,
+                wheelhouse=Path(config.wheelhouse) if config.wheelhouse else None,
             ),
             on_change=self._source_changed,
         )
@@ -156,20 +160,27 @@ class Services:
         self._keys = KeyService(
             store=store, leadership=self.leadership, feed=self.feed, scopes=self._scopes, cluster_secret=secret
         )
+        builds = BuildService(
+            leadership=self.leadership, inventory=self._inventory, orders=AgentBuildOrders(self._agents)
+        )
         self._nodes = NodeService(
             leadership=self.leadership,
             inventory=self._inventory,
             reconciler=self._reconciler,
+            builds=builds,
             authority=authority,
             agents_url=self._agents_url,
             mirror_url=self._mirror_url,
         )
         logs = LogService(layout=layout, inventory=self._inventory, orders=AgentLogOrders(self._agents))
+        checks = EngineCheckService(inventory=self._inventory, orders=AgentCheckOrders(self._agents))
         self._sessions = SessionLoop(
             server=self._agents,
             inventory=self._inventory,
             logs=logs,
-            ordered=lambda replica: ordered_by_us(secret, replica.id, replica.model, replica.node),
+            checks=checks,
+            ordered=lambda replica: ordered_by_us(secret, replica.id, replica.model, seat_of(replica)),
+            connected=builds.connected,
         )
         self._watcher = StoreWatcher(
             store=store,
@@ -219,6 +230,8 @@ class Services:
                 settings_changed=self._settings_changed,
             ),
             logs=logs,
+            checks=checks,
+            builds=builds,
             requests=RequestReader(layout.requests),
             database=database.describe,
             settings_changed=self._settings_changed,

@@ -1,19 +1,22 @@
 """What agents say, taken into the inventory. A node that says what cannot be loses its session, and is told why."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
 from llmgw.agents import readings, translate
 from llmgw.agents.bridge import AgentServer
+from llmgw.agents.checks import check_from
 from llmgw.agents.plausible import clean
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeEvent, NodeMessage
+from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
 from llmgw.core.cluster import Replica
 from llmgw.core.errors import LlmgwError
-from llmgw.wire.llmgw.v1 import AgentMessage, LogCancel, LogRequest, ServerMessage
+from llmgw.core.shards import node_of, rank_on, replica_and_rank
+from llmgw.wire.llmgw.v1 import AgentMessage, CheckEngines, EngineWish, LogCancel, LogRequest, ServerMessage, SetBuilds
 
 STRANGER_GRACE_S = 10.0
 """An engine that this cluster did not order has this long between SIGTERM and SIGKILL."""
@@ -27,14 +30,43 @@ class AgentLogOrders:
     def __init__(self, server: AgentServer) -> None:
         self._server = server
 
-    def request_logs(self, node: str, request_id: str, shard_id: str, tail: int, follow: bool) -> bool:
+    def request_logs(
+        self, node: str, request_id: str, shard_id: str, tail: int, follow: bool, *, engine: str = ""
+    ) -> bool:
         """Ask a node for log lines; False when it is not connected."""
-        request = LogRequest(request_id=request_id, shard_id=shard_id, tail_lines=tail, follow=follow)
+        request = LogRequest(request_id=request_id, shard_id=shard_id, tail_lines=tail, follow=follow, engine=engine)
         return self._server.send(node, ServerMessage(log_request=request))
 
     def cancel_logs(self, node: str, request_id: str) -> None:
         """No more of it."""
         self._server.send(node, ServerMessage(log_cancel=LogCancel(request_id=request_id)))
+
+
+class AgentBuildOrders:
+    """`builds.BuildOrders` over the agent port."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+
+    def set_builds(self, node: str, builds: Mapping[str, str]) -> bool:
+        """Tell a node all that is asked of it; False when it is not connected."""
+        wishes = [EngineWish(engine=engine, version=version) for engine, version in sorted(builds.items())]
+        return self._server.send(node, ServerMessage(set_builds=SetBuilds(builds=wishes)))
+
+
+class AgentCheckOrders:
+    """`engine_checks.CheckOrders` over the agent port."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+
+    def check_engines(self, node: str, request_id: str, engine: str) -> bool:
+        """Ask a node to check one engine, or all; False when it is not connected."""
+        return self._server.send(node, ServerMessage(check_engines=CheckEngines(request_id=request_id, engine=engine)))
+
+
+def _nothing_to_tell(_node: str) -> None:
+    return None
 
 
 class SessionLoop:
@@ -46,13 +78,20 @@ class SessionLoop:
         server: AgentServer,
         inventory: Inventory,
         logs: LogService,
+        checks: EngineCheckService,
         ordered: Callable[[Replica], bool],
+        connected: Callable[[str], None] = _nothing_to_tell,
     ) -> None:
-        """`ordered` says whether this cluster made the replica's id, for that model on that node."""
+        """`ordered` says whether this cluster made the replica's id, for that model on that node.
+
+        `connected` is called with a node's name when it has a new stream, to tell it what is asked of it.
+        """
         self._server = server
         self._ordered = ordered
         self._inventory = inventory
         self._logs = logs
+        self._checks = checks
+        self._greet = connected
         self._sessions: dict[str, int] = {}
         self._cards: dict[str, tuple[str, ...]] = {}
         self._strangers: dict[str, set[str]] = {}
@@ -92,7 +131,8 @@ class SessionLoop:
         for replica in replicas:
             translate.check_endpoint(replica, node.address)
         # A node answers for the replicas it was given, and for no other model or node; what else it runs, it may end.
-        strangers = {replica.id for replica in replicas if not self._ordered(replica)}
+        unordered = [replica for replica in replicas if not self._ordered(replica)]
+        strangers = {replica.id for replica in unordered}
         replicas = tuple(replica for replica in replicas if replica.id not in strangers)
         self._strangers[event.node] = strangers
         self._sessions[event.node] = event.session_id
@@ -100,25 +140,29 @@ class SessionLoop:
         self._addresses[event.node] = node.address
         self._cards[event.node] = tuple(card.uuid for card in node.cards)
         self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
+        self._greet(event.node)
         log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
-        for stranger in sorted(strangers):
-            log.warning("node %s runs %s, which was not ordered there: ended", event.node, stranger)
-            reason = "this cluster did not order it on this node"
-            self._server.send(event.node, translate.stop_shard(stranger, reason, STRANGER_GRACE_S))
+        for stranger in sorted(unordered, key=lambda replica: replica.id):
+            log.warning("node %s runs %s, which was not ordered there: ended", event.node, stranger.id)
+            reason, rank = "this cluster did not order it on this node", rank_on(stranger, event.node)
+            self._server.send(event.node, translate.stop_shard(stranger.id, reason, STRANGER_GRACE_S, rank=rank))
 
     def _disconnected(self, event: NodeDisconnected) -> None:
         if self._sessions.get(event.node) != event.session_id:
             return
         del self._sessions[event.node]
         self._inventory.disconnected(event.node)
+        self._checks.lost(event.node)
         log.warning("node disconnected: %s", event.reason, extra={"node": event.node})
 
     def _message(self, node: str, message: AgentMessage) -> None:
         if message.shard_status is not None:
             told = translate.replica_from_status(message.shard_status, node=node)
             translate.check_endpoint(told, self._addresses[node])
-            if self._inventory.replica(told.id) is not None:
-                self._inventory.shard_changed(node, told)
+            known = self._inventory.replica(told.id)
+            if known is not None:
+                if node_of(known, replica_and_rank(message.shard_status.shard_id)[1]) == node:
+                    self._inventory.shard_changed(node, told)
             elif told.live and told.id not in self._strangers[node]:
                 # Ordered in the moment its node came back, and missing from the Hello that was on its way.
                 self._server.disconnect(node, f"it runs {told.id}, which its Hello did not name: say all anew")
@@ -138,6 +182,9 @@ class SessionLoop:
             self._logs.received(
                 node, lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error
             )
+        elif message.engine_checked is not None:
+            checked = message.engine_checked
+            self._checks.received(node, checked.request_id, check_from(checked), end=checked.end)
         elif message.inventory is not None:
             described = translate.node_from_inventory(
                 message.inventory, node=node, peer_address=self._peers.get(node, "")

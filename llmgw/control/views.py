@@ -12,6 +12,7 @@ from llmgw.api.types import (
 )
 from llmgw.control import external
 from llmgw.control.inventory import Inventory
+from llmgw.control.shard_views import shard_infos
 from llmgw.core import throttle
 from llmgw.core.cluster import Card, Node, NodeLink, Replica, ShardState
 from llmgw.core.figures import NOTHING_SAID, EngineLoad, ReplicaFigures
@@ -47,12 +48,13 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
         load_1m=node.load_1m,
         memory_total_bytes=node.memory_total_bytes,
         memory_available_bytes=node.memory_available_bytes,
-        memory_reserved_bytes=sum(r.memory_bytes for r in held if not r.cards),
+        memory_reserved_bytes=sum(r.host_bytes if r.cards else r.memory_bytes for r in held),
         disk_total_bytes=node.disk_total_bytes,
         disk_free_bytes=node.disk_free_bytes,
         cards=tuple(_card_info(card, held, now, inventory) for card in node.cards),
         engines=tuple(
-            EngineInfo(engine=b.engine, version=b.version, usable=b.usable, why_not=b.why_not) for b in node.engines
+            EngineInfo(engine=b.engine, version=b.version, usable=b.usable, why_not=b.why_not, installing=b.installing)
+            for b in node.engines
         ),
         problems=inventory.problems(node.name),
         simulated=node.simulated,
@@ -134,7 +136,9 @@ def replica_info(
         pid=replica.pid,
         endpoint=replica.endpoint,
         cards=replica.cards,
+        shards=shard_infos(replica),
         memory_bytes=replica.memory_bytes,
+        host_bytes=replica.host_bytes,
         context_length=replica.context_length,
         slots=replica.slots,
         restarts=replica.restarts,

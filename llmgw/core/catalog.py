@@ -11,20 +11,35 @@ from llmgw.core.external import External, check_endpoints
 from llmgw.core.fallbacks import check_list
 from llmgw.core.prices import Prices
 from llmgw.core.strict import refuse_unknown
+from llmgw.core.units import plural
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 GPU_CLASS_PATTERN = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 """What a node can call a class of cards."""
-ENGINES = ("llamacpp", "sim", "vllm", "sglang")
+ENGINES = ("llamacpp", "sim", "vllm", "sglang", "freetoken", "trtllm", "comfyui", "strata")
 """Engines this version can start. One file each in `agent/engines/`."""
-CARD_ENGINES = ("vllm", "sglang")
+CARD_ENGINES = ("vllm", "sglang", "freetoken", "trtllm", "comfyui", "strata")
 """Those that run on cards alone."""
+ONE_CARD_ENGINES = ("freetoken", "comfyui", "strata")
+"""Those whose replica is on one card."""
+ONE_SLOT_ENGINES = ("strata",)
+"""Those that answer one request at a time."""
+GGUF_ENGINES = ("llamacpp", "strata")
+"""Those that load a GGUF file, which a source names."""
+PICTURE_ENGINES = ("comfyui",)
+"""Those that make pictures: no context, and no route of the client API that they answer."""
+OFFERED_ENGINES = ("vllm", "sglang")
+"""Those proposed for a repository of safetensors: nodes install them by themselves."""
 
 MIN_CONTEXT = 256
 MAX_CONTEXT = 16 * 1024 * 1024
 MAX_SLOTS = 64
 MAX_REPLICAS = 256
 MAX_TP = 64
+MAX_NODES = 16
+"""Nodes that one replica may span."""
+MULTI_NODE_ENGINES = ("vllm",)
+"""Those that divide a model by its layers and over nodes, on a distributed runtime of their own."""
 DEFAULT_CONTEXT = 4096
 MAX_PRICE = 1e6
 """Currency per million tokens: one a token, thousands of times what anybody asks for."""
@@ -47,15 +62,26 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     gpu_class: str | None = None
     """Slug of the card it needs (`h100-80g`); none runs on CPU and memory alone."""
     tp: int = 1
-    """Cards of one node that one replica spans."""
+    """Cards among which every layer is divided."""
+    pp: int = 1
+    """Stages of whole layers that follow one another, each on `tp` cards."""
+    nodes: int = 1
+    """Nodes that one replica spans, all with as many cards."""
+    gpus_per_node: int | None = None
+    """Cards of each of its nodes; none is an even part of `tp` × `pp`."""
     priority: int = 1
     args: tuple[str, ...] = ()
     """Further engine flags, checked by the engine's own rules."""
     env: dict[str, str] = {}
     min_memory_gb: float = 0.0
-    """Node memory in GB (10**9 bytes) the replica needs at least, if more than the estimate."""
+    """Node memory in GB (10**9 bytes) the replica needs at least, beside its cards if it has some."""
     slots: int = 4
     """Requests the engine works on at once."""
+
+    @property
+    def cards_per_node(self) -> int:
+        """Cards that one replica takes of each of its nodes."""
+        return self.gpus_per_node or max(1, self.tp * self.pp // self.nodes)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +122,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.stopped or self.external else self.scaling.min
 
     @property
+    def pictures(self) -> bool:
+        """Whether it makes pictures: a request in tokens means nothing to it."""
+        return bool(self.profiles) and all(profile.engine in PICTURE_ENGINES for profile in self.profiles)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every name a client may use, the model's own first."""
         return (self.name, *self.aliases)
@@ -123,6 +154,12 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens the windowed layers look back; 0 where no layer is known to be windowed."""
     sliding_kv_bytes_per_token: int = 0
     """Part of `kv_bytes_per_token` that belongs to windowed layers."""
+    state_bytes: int = 0
+    """What recurrent layers keep of a request, however long it is."""
+    experts: int = 0
+    """Experts a layer chooses from; 0 for a dense model."""
+    expert_bytes: tuple[int, ...] = ()
+    """Bytes of each layer's experts, part of `weights_bytes`; empty where the files do not tell them apart."""
 
 
 def model_from(raw: Mapping[str, Any], *, where: str = "") -> Model:
@@ -157,6 +194,26 @@ def check_model(model: Model) -> None:
     seen: set[str] = set()
     for i, profile in enumerate(model.profiles):
         _check_profile(profile, f"profiles[{i}]", seen)
+    _check_pictures(model)
+
+
+def _check_pictures(model: Model) -> None:
+    """A model whose engine makes pictures has no context, and no profile that answers in tokens."""
+    engines = {profile.engine for profile in model.profiles}
+    if not engines.intersection(PICTURE_ENGINES):
+        return
+    engine = next(profile.engine for profile in model.profiles if profile.engine in PICTURE_ENGINES)
+    if not model.pictures:
+        raise InvalidInput(
+            f"{engine} makes pictures and {', '.join(sorted(engines - {engine}))} answers in tokens: "
+            "make two models of them",
+            field="profiles",
+        )
+    for field in ("context_length", "max_output"):
+        if getattr(model, field) is not None:
+            raise InvalidInput(f"{engine} makes pictures, which have no context in tokens: leave it out", field=field)
+    if model.fallbacks:
+        raise InvalidInput(f"no request is relayed to {engine}, so there is none to fall back with", field="fallbacks")
 
 
 def _check_served(model: Model) -> None:
@@ -209,10 +266,45 @@ def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
             f"{profile.engine} runs on cards: say which (gpu_class: h100-80g), as `llmgw ctl nodes` shows them",
             field=f"{where}.gpu_class",
         )
+    if profile.slots > 1 and profile.engine in ONE_SLOT_ENGINES:
+        raise InvalidInput(f"{profile.engine} answers one request at a time: slots is 1", field=f"{where}.slots")
+    if profile.tp > 1 and profile.engine in ONE_CARD_ENGINES:
+        raise InvalidInput(f"{profile.engine} runs on one card: tp is 1", field=f"{where}.tp")
     if profile.tp > 1 and profile.gpu_class is None:
         raise InvalidInput("tp above 1 needs a gpu_class: a CPU profile runs on one node's memory", field=f"{where}.tp")
+    _check_shape(profile, where)
     if not 0 <= profile.min_memory_gb < 1e6:
         raise InvalidInput(f"{profile.min_memory_gb} is not a size in GB", field=f"{where}.min_memory_gb")
+
+
+def _check_shape(profile: Profile, where: str) -> None:
+    """Cards and nodes come to the same number, and the engine can be divided so."""
+    _check_range(profile.pp, 1, MAX_TP, f"{where}.pp")
+    _check_range(profile.nodes, 1, MAX_NODES, f"{where}.nodes")
+    if profile.gpus_per_node is not None:
+        _check_range(profile.gpus_per_node, 1, MAX_TP, f"{where}.gpus_per_node")
+    for key in ("pp", "nodes"):
+        if getattr(profile, key) > 1 and profile.engine not in MULTI_NODE_ENGINES:
+            raise InvalidInput(
+                f"{profile.engine} runs on one node, and there with tp alone; {key} above 1 is for "
+                f"{' and '.join(MULTI_NODE_ENGINES)}",
+                field=f"{where}.{key}",
+            )
+    # What `tp` means to an engine that deals layers out is its own affair: it has one node, and no number beside it.
+    cards = profile.tp * profile.pp
+    if profile.gpus_per_node is None and cards % profile.nodes:
+        raise InvalidInput(
+            f"tp {profile.tp} × pp {profile.pp} are {plural(cards, 'card')}, which {profile.nodes} nodes cannot have "
+            "as many of each",
+            field=f"{where}.nodes",
+        )
+    if cards != profile.nodes * profile.cards_per_node:
+        raise InvalidInput(
+            f"tp {profile.tp} × pp {profile.pp} are {plural(cards, 'card')}, and {plural(profile.nodes, 'node')} with "
+            f"{plural(profile.cards_per_node, 'card')} each have {profile.nodes * profile.cards_per_node}: "
+            "make them the same",
+            field=f"{where}.gpus_per_node",
+        )
 
 
 def _check_prices(prices: Prices) -> None:

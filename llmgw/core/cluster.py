@@ -87,6 +87,10 @@ class MachinePart(msgspec.Struct, frozen=True, kw_only=True):
     """Of a port, bits a second; 0 is not said."""
 
 
+RUNTIME = "ray"
+"""What a node lists beside its engines when they can span several nodes from it."""
+
+
 class EngineBuild(msgspec.Struct, frozen=True, kw_only=True):
     """An engine a node can start."""
 
@@ -95,6 +99,8 @@ class EngineBuild(msgspec.Struct, frozen=True, kw_only=True):
     usable: bool = True
     why_not: str = ""
     """What is missing, when it is not usable."""
+    installing: str = ""
+    """The version that is to take its place, and how far it is."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,21 +150,47 @@ class FetchProgress(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's part of a replica that spans several nodes. The first of them is the head, which answers for all."""
+
+    node: str
+    address: str = ""
+    """Host at which the other shards reach it."""
+    cards: tuple[str, ...] = ()
+    state: ShardState = ShardState.PENDING
+    heard: bool = True
+    """Whether its node has spoken of it, or was ordered to run it, since this leader leads."""
+    prepared: bool = False
+    """Its weights are there, and it waits to be told that the others' are too."""
+    runtime_port: int = 0
+    """Of a head: where the engine's distributed runtime takes in the other shards, once it does."""
+    pid: int = 0
+    message: str = ""
+    restarts: int = 0
+    adopted: bool = False
+    progress: FetchProgress | None = None
+
+
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """One running (or starting, or ended) copy of a model. One shard a replica in this version: `id` + "/0"."""
+    """One running (or starting, or ended) copy of a model, on one node or as shards on several."""
 
     id: str
     model: str
     profile: str
     engine: str
     node: str
+    """The node that answers for it: its only one, or its head's."""
     spec_hash: str
     """Hash of all that would need a restart to change; differs from the wanted one after an edit."""
     state: ShardState = ShardState.PENDING
     cards: tuple[str, ...] = ()
-    """UUIDs of the cards it holds."""
+    """UUIDs of the cards it holds, on all of its nodes."""
+    shards: tuple[Shard, ...] = ()
+    """Its parts, the head first, where it spans several nodes; none where it runs on one."""
     memory_bytes: int = 0
     """What was reserved for it on each card, or on the node for a CPU profile."""
+    host_bytes: int = 0
+    """What was reserved of the node's memory beside its cards."""
     endpoint: str = ""
     """`http://host:port` once starting, with a path where replicas share a listener."""
     pid: int = 0
@@ -173,8 +205,24 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     adopted: bool = False
     progress: FetchProgress | None = None
+    prepared: bool = False
+    """Of what a node told of its shard, not of a whole replica: see `Shard`."""
+    runtime_port: int = 0
+    """Of what a node told of its shard, not of a whole replica: see `Shard`."""
 
     @property
     def live(self) -> bool:
         """Whether it holds its cards and memory."""
         return self.state in LIVE_STATES
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every node it has a part on, the head's first."""
+        return tuple(shard.node for shard in self.shards) or (self.node,)
+
+    @property
+    def holding(self) -> tuple[str, ...]:
+        """Nodes on which it holds cards and memory: of a failed one those whose shards have not ended yet."""
+        if not self.shards:
+            return (self.node,) if self.live else ()
+        return tuple(shard.node for shard in self.shards if shard.state in LIVE_STATES)

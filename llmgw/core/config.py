@@ -95,6 +95,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """File (0600) that holds the hub's token, for gated repositories."""
     allow_pickle: bool = False
     """Whether weights in pickle files may be served. They can run code on the node that loads them."""
+    wheelhouse: str = ""
+    """Directory below which the mirror hands wheels to nodes, for sites without a package index: `/srv/wheels` here
+    lets `wheelhouse: mirror:/srv/wheels/2026-11` stand in agent.yaml. Empty hands out none."""
     admin_users: dict[str, Role] = {}
     """Roles on `admin.sock` by account name of this machine. Root and the server's own account are admins."""
     admin_tokens: tuple[AdminToken, ...] = ()
@@ -132,7 +135,7 @@ def load_server_config(path: Path, environ: Mapping[str, str] | None = None) -> 
         if variable in environ:
             changes[key], sources[key] = environ[variable], variable
     base = path.absolute().parent
-    for key in ("data", "database_file", "hf_token_file"):
+    for key in ("data", "database_file", "hf_token_file", "wheelhouse"):
         if getattr(config, key):
             changes[key] = str(base / getattr(config, key))
     changes["admin_tokens"] = tuple(

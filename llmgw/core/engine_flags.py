@@ -6,7 +6,7 @@ A flag's long name comes first; its other spellings map to the same entry, and e
 import re
 from collections.abc import Mapping
 
-from llmgw.core import flags_sglang, flags_vllm
+from llmgw.core import flags_comfyui, flags_freetoken, flags_sglang, flags_strata, flags_trtllm, flags_vllm
 from llmgw.core.flag_kinds import FLOAT, FLOATS, INT, Flag, choice, own, table
 
 _FAULTS = (re.compile(r"[a-z0-9.:,-]{1,200}"), "faults such as hang or drop:3,no-usage")
@@ -16,8 +16,8 @@ LLAMACPP = table(
     whole=(
         INT,
         "--threads,-t --threads-batch,-tb --threads-http --batch-size,-b --ubatch-size,-ub "
-        "--n-gpu-layers,-ngl,--gpu-layers --main-gpu,-mg --predict,-n,--n-predict --keep --cache-ram,-cram "
-        "--cache-reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to",
+        "--n-gpu-layers,-ngl,--gpu-layers --n-cpu-moe,-ncmoe --main-gpu,-mg --predict,-n,--n-predict --keep "
+        "--cache-ram,-cram --cache-reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to",
     ),
     number=(
         FLOAT,
@@ -36,8 +36,8 @@ LLAMACPP = table(
     switch=(
         None,
         "--embedding,--embeddings --reranking,--rerank --mlock --no-mmap --no-kv-offload,-nkvo --swa-full "
-        "--kv-unified,-kvu --jinja --no-jinja --no-warmup --context-shift --no-context-shift --check-tensors "
-        "--no-op-offload --cont-batching,-cb --no-cont-batching,-nocb",
+        "--kv-unified,-kvu --cpu-moe,-cmoe --jinja --no-jinja --no-warmup --context-shift --no-context-shift "
+        "--check-tensors --no-op-offload --cont-batching,-cb --no-cont-batching,-nocb",
     ),
 )
 
@@ -53,6 +53,10 @@ ALLOWED: Mapping[str, Mapping[str, Flag]] = {
     "sim": SIM,
     "vllm": flags_vllm.ALLOWED,
     "sglang": flags_sglang.ALLOWED,
+    "freetoken": flags_freetoken.ALLOWED,
+    "strata": flags_strata.ALLOWED,
+    "trtllm": flags_trtllm.ALLOWED,
+    "comfyui": flags_comfyui.ALLOWED,
 }
 """By engine: every spelling of every flag a profile may give."""
 
@@ -71,6 +75,10 @@ SETS_ITSELF: Mapping[str, Mapping[str, str]] = {
     "sim": _OWN,
     "vllm": flags_vllm.SETS_ITSELF,
     "sglang": flags_sglang.SETS_ITSELF,
+    "freetoken": flags_freetoken.SETS_ITSELF,
+    "strata": flags_strata.SETS_ITSELF,
+    "trtllm": flags_trtllm.SETS_ITSELF,
+    "comfyui": flags_comfyui.SETS_ITSELF,
 }
 """By engine: flags the agent sets, and what to write instead."""
 

@@ -14,6 +14,8 @@ from llmgw.core.flag_kinds import Flag
 
 MAX_ARGS = 64
 MAX_VALUE_LENGTH = 4096
+_WHOLE_NAMES = frozenset({"trtllm"})
+"""Engines whose parsers complete no name that is only begun."""
 
 _FAMILIES = (
     "CUDA NCCL NVIDIA NVTE GLOO UCX TORCH PYTORCH VLLM SGLANG GGML LLAMA OMP MKL OPENBLAS KMP HF TRANSFORMERS "
@@ -30,7 +32,7 @@ _TZ_VALUE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}")
 
 _WORDS_BY_REASON = {
     "it names a file or a directory": (
-        "PATH PATHS DIR DIRS DIRECTORY FILE FILES FOLDER HOME ROOT CACHE OUT OUTPUT DUMP TRACE CONFIG CONF"
+        "MMPROJ PATH PATHS DIR DIRS DIRECTORY FILE FILES FOLDER HOME ROOT CACHE OUT OUTPUT DUMP TRACE CONFIG CONF"
     ),
     "it names code to load": "PLUGIN PLUGINS LIB LIBS LIBRARY LIBRARIES PRELOAD MODULES EXTENSIONS BACKENDS TUNER",
     "it names an address": (
@@ -50,7 +52,9 @@ _REFUSED_NAMES: Mapping[str, str] = {
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "it switches a protection off",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "it switches a protection off",
 }
-_OFFLINE = frozenset({"HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS"})
+_OFFLINE = frozenset(
+    {"HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS", "TRTLLM_NO_USAGE_STATS"}
+)
 """Variables with which an engine calls nobody: none may be taken back."""
 
 
@@ -133,9 +137,18 @@ def _why_not_flag(engine: str, flags: Mapping[str, Flag], name: str) -> str:
     for pattern, reason in REFUSED:
         if pattern.search(plain):
             return reason
+    if meant := _abbreviated(engine, plain):
+        return meant
     if not flags:
         return f"engine {engine!r} takes no flags"
     return f"it is not one of the flags that may be given: {', '.join(sorted({f.name for f in flags.values()}))}"
+
+
+def _abbreviated(engine: str, name: str) -> str:
+    """The reason for the flag that engines which complete what is begun would read; empty where they read none."""
+    refused = {} if engine in _WHOLE_NAMES else SETS_ITSELF.get(engine, {})
+    begun = [flag for flag in refused if name.startswith("--") and len(name) > 2 and flag.startswith(name)]
+    return f"it may be read as {begun[0]}: {refused[begun[0]]}" if begun else ""
 
 
 def _check_value(name: str, flag: Flag, value: str, field: str) -> None:

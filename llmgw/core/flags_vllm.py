@@ -59,7 +59,7 @@ ALLOWED = table(
 )
 """Every spelling of every flag a profile may give."""
 
-_CARDS = "set the profile's tp instead; the scheduler chooses the cards"
+_CARDS = "set the profile's tp, pp and nodes instead; the scheduler chooses the cards"
 SETS_ITSELF = own(
     context=("set context_length instead", "--max-model-len"),
     name=("the model's name and aliases are set from the catalog", "--served-model-name"),

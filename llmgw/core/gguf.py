@@ -4,7 +4,9 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 an
 length is held against a cap, what is read against `MAX_HEADER_BYTES`, and every tensor against the file's size.
 """
 
+import re
 import struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,6 +14,7 @@ import msgspec
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.ggml_types import FILE_TYPES, TENSOR_TYPES
+from llmgw.core.gguf_caches import caches
 
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 """Published headers stay under 20 MiB: a vocabulary of 256,000 tokens with its merges."""
@@ -37,8 +40,8 @@ _READ_BYTES = 256 * 1024
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _SIZES = {kind: struct.calcsize(code) for kind, code in _SCALARS.items()}
-_WINDOW_PERIODS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
-"""Every n-th layer attends to everything, the others to a window: llama.cpp's own rule where the header is silent."""
+_EXPERTS = re.compile(r"blk\.([0-9]{1,4})\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps(?:\.|$)")
+"""Tensors llama.cpp can keep in memory beside a card, by their layer (`--n-cpu-moe`)."""
 
 Scalar = int | float | bool | str
 Value = Scalar | tuple[Scalar, ...]
@@ -67,6 +70,8 @@ class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Sum of the tensors whose type is known."""
     data_offset: int
     """Where tensor data starts in the file."""
+    expert_bytes: dict[int, int] = {}
+    """Bytes of the experts in this file, by layer."""
 
     @property
     def architecture(self) -> str:
@@ -84,6 +89,11 @@ class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(value, tuple):
             return tuple(_natural(item) for item in value[:layers])
         return (_natural(value),) * layers if _natural(value) else ()
+
+    def marks(self, key: str, layers: int) -> tuple[bool, ...]:
+        """`{architecture}.{key}` as a mark for each layer; empty when it is no array of them."""
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        return tuple(item is True or item == 1 for item in value[:layers]) if isinstance(value, tuple) else ()
 
 
 def read_header(stream: Reader, *, file_bytes: int | None = None) -> GgufHeader:
@@ -108,52 +118,38 @@ def read_header(stream: Reader, *, file_bytes: int | None = None) -> GgufHeader:
     return _read_tensors(cursor, version, tensors, metadata, lengths, file_bytes)
 
 
-def facts(header: GgufHeader, file_bytes: int, *, parameters: int | None = None) -> ModelFacts:
-    """What the catalog needs of a model of `file_bytes` (of all parts, with their `parameters`, when it is split)."""
+def facts(header: GgufHeader, file_bytes: int, *, parts: Iterable[GgufHeader] = ()) -> ModelFacts:
+    """What the catalog needs of a model of `file_bytes` (of all `parts`, this one among them, when it is split)."""
+    whole = tuple(parts) or (header,)
     layers = min(header.integer("block_count"), MAX_LAYERS)
-    kv_bytes, sliding = _kv_bytes(header, layers)
+    kept = caches(header, layers)
     kv_heads = header.per_layer("attention.head_count_kv", layers)
     heads = header.per_layer("attention.head_count", layers)
     vocabulary = header.array_lengths.get("tokenizer.ggml.tokens", 0) or header.integer("vocab_size")
     return ModelFacts(
         weights_bytes=file_bytes,
         trained_context=header.integer("context_length"),
-        kv_bytes_per_token=kv_bytes,
+        kv_bytes_per_token=kept.per_token,
         architecture=header.architecture,
-        parameters=header.parameters if parameters is None else parameters,
+        parameters=sum(part.parameters for part in whole),
         layers=layers,
         attention_heads=max(heads, default=0),
         kv_heads=max(kv_heads or heads, default=0),
         embedding_length=header.integer("embedding_length"),
         vocabulary=vocabulary,
         quantization=FILE_TYPES.get(_natural(header.metadata.get("general.file_type"), absent=-1), ""),
-        sliding_window=header.integer("attention.sliding_window") if sliding else 0,
-        sliding_kv_bytes_per_token=sliding,
+        sliding_window=kept.window,
+        sliding_kv_bytes_per_token=kept.windowed_per_token,
+        state_bytes=kept.state,
+        experts=header.integer("expert_count"),
+        expert_bytes=_by_layer([part.expert_bytes for part in whole], layers),
     )
 
 
-def _kv_bytes(header: GgufHeader, layers: int) -> tuple[int, int]:
-    """Bytes of one token's keys and values at 16 bits: over all layers, and over the windowed ones among them."""
-    heads = header.per_layer("attention.head_count", layers)
-    if not heads:
-        return 0, 0
-    kv_heads = header.per_layer("attention.head_count_kv", layers) or heads
-    head_dim = header.integer("embedding_length") // max(1, max(heads))
-    key = header.integer("attention.key_length") or head_dim
-    value = header.integer("attention.value_length") or head_dim
-    latent = header.integer("attention.kv_lora_rank")
-    if latent and header.integer("attention.key_length_mla"):
-        # Latent attention keeps one compressed row a layer, whatever the number of heads.
-        per_layer = [2 * (latent + header.integer("rope.dimension_count"))] * layers
-    else:
-        per_layer = [2 * count * (key + value) for count in kv_heads]
-    interval = header.integer("full_attention_interval")
-    if interval > 1:
-        # The other layers are recurrent: a fixed state, no cache that grows.
-        per_layer = [size if (i + 1) % interval == 0 else 0 for i, size in enumerate(per_layer)]
-    period = _WINDOW_PERIODS.get(header.architecture, 0) if header.integer("attention.sliding_window") else 0
-    sliding = sum(size for i, size in enumerate(per_layer) if period and (i + 1) % period)
-    return sum(per_layer), sliding
+def _by_layer(parts: Sequence[Mapping[int, int]], layers: int) -> tuple[int, ...]:
+    """Bytes of each layer's experts over all parts; empty for a dense model."""
+    found = [sum(part.get(layer, 0) for part in parts) for layer in range(layers)]
+    return tuple(found) if any(found) else ()
 
 
 class _Cursor:
@@ -278,13 +274,16 @@ def _read_tensors(
     if not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise _bad(f"alignment {alignment} is not a power of two up to {MAX_ALIGNMENT}")
     parameters = tensor_bytes = furthest = 0
+    experts: dict[int, int] = {}
     for _ in range(count):
-        elements, size, offset = _read_tensor(cursor)
+        name, elements, size, offset = _read_tensor(cursor)
         if offset % alignment:
             raise _bad(f"a tensor starts at {offset}, which is not a multiple of {alignment}")
         parameters += elements
         tensor_bytes += size
         furthest = max(furthest, offset + size)
+        if match := _EXPERTS.match(name):
+            experts[int(match[1])] = experts.get(int(match[1]), 0) + size
     data_offset = -(-cursor.offset // alignment) * alignment
     if count and file_bytes is not None and data_offset + furthest > file_bytes:
         raise _bad(f"a tensor reaches to byte {data_offset + furthest} of a file of {file_bytes}")
@@ -296,11 +295,12 @@ def _read_tensors(
         parameters=parameters,
         tensor_bytes=tensor_bytes,
         data_offset=data_offset,
+        expert_bytes=experts,
     )
 
 
-def _read_tensor(cursor: _Cursor) -> tuple[int, int, int]:
-    """Elements, bytes (0 for a type this version does not know) and offset of the next tensor."""
+def _read_tensor(cursor: _Cursor) -> tuple[str, int, int, int]:
+    """Name, elements, bytes (0 for a type this version does not know) and offset of the next tensor."""
     name = cursor.text("a tensor's name", MAX_TENSOR_NAME_BYTES)
     dimensions = cursor.number("<I")
     if dimensions > MAX_DIMENSIONS:
@@ -315,7 +315,7 @@ def _read_tensor(cursor: _Cursor) -> tuple[int, int, int]:
     block, size = TENSOR_TYPES.get(kind, (1, 0))
     if elements % block:
         raise _bad(f"tensor {name[:80]!r} has {elements} elements, not a multiple of its type's {block}")
-    return elements, elements // block * size, offset
+    return name, elements, elements // block * size, offset
 
 
 def _natural(value: object, *, absent: int = 0) -> int:

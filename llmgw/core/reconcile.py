@@ -3,13 +3,15 @@
 What holds for every plan: nothing starts before the cluster has settled; a silent node's replicas are left alone; an
 edit replaces replicas one by one, the new one Ready before the old one drains; a replica that failed is replaced after
 a pause that doubles; and when half the nodes or more vanish at once nothing is rescheduled, because then the fault is
-here, not there.
+here, not there. A replica on several nodes starts and ends as one: its shards go on together, when one fails the others
+are ended, and when one of its nodes is lost it gives way to a new one, as an outdated replica does.
 """
 
 import msgspec
 
-from llmgw.core.cluster import NodeLink, Replica, ShardState
+from llmgw.core.cluster import Node, NodeLink, Replica, ShardState
 from llmgw.core.placement import Decision, Placement, place, place_many
+from llmgw.core.shards import left_over, rallied
 from llmgw.core.snapshot import CatalogEntry, Snapshot
 from llmgw.core.units import plural
 from llmgw.core.verdicts import NodeVerdict
@@ -51,6 +53,13 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Rally(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a shard that waits for the others go on."""
+
+    replica: str
+    rank: int
+
+
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas that are wanted and have no place, and why."""
 
@@ -66,6 +75,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[Start, ...] = ()
     drains: tuple[Drain, ...] = ()
     stops: tuple[Stop, ...] = ()
+    rallies: tuple[Rally, ...] = ()
+    collapses: tuple[Stop, ...] = ()
+    """Replicas that failed on one node, whose shards on others are to end; they hold their cards until they have."""
     fetches: tuple[str, ...] = ()
     """Sources the mirror should have and does not."""
     unplaced: tuple[Unplaced, ...] = ()
@@ -79,15 +91,21 @@ class _Draft:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.reachable = frozenset(n.name for n in snapshot.nodes if n.link is not NodeLink.LOST)
+        self.connected = frozenset(n.name for n in snapshot.nodes if n.link is NodeLink.CONNECTED)
         self.starts: list[Start] = []
         self.drains: list[Drain] = []
         self.stops: list[Stop] = []
+        self.collapses: list[Stop] = []
         self.fetches: list[str] = []
         self.unplaced: list[Unplaced] = []
 
     def lost(self, replica: Replica) -> bool:
-        """Whether its node is lost, or not there at all."""
-        return replica.node not in self.reachable
+        """Whether its node is lost, or not there at all; all of its nodes, where it has several."""
+        return self.reachable.isdisjoint(replica.nodes)
+
+    def torn(self, replica: Replica) -> bool:
+        """Whether some of its nodes are lost and others are not."""
+        return not self.lost(replica) and not self.reachable.issuperset(replica.nodes)
 
     def start(self, entry: CatalogEntry, placement: Placement, reason: str) -> None:
         spec_hash = entry.spec_hash(placement.profile)
@@ -108,13 +126,24 @@ class _Draft:
             node=placement.node,
             spec_hash=spec_hash,
             cards=placement.cards,
+            shards=placement.shards,
             memory_bytes=placement.memory_bytes,
+            host_bytes=placement.host_bytes,
             since=self.snapshot.now,
         )
         self.snapshot = msgspec.structs.replace(self.snapshot, replicas=(*self.snapshot.replicas, promised))
 
+    def collapse(self, replica: Replica) -> bool:
+        """Have what is left of a failed replica ended; whether there is something left that can be told so."""
+        left = left_over(replica) and not self.connected.isdisjoint(replica.holding)
+        if left:
+            self.collapses.append(Stop(replica=replica.id, reason=f"it failed: {replica.message}"))
+        return left
+
     def end(self, replica: Replica, reason: str) -> None:
         """Drain what serves, stop what does not."""
+        if self.collapse(replica):
+            return
         if replica.state is ShardState.READY:
             self.drains.append(Drain(replica=replica.id, reason=reason))
         elif replica.state is not ShardState.DRAINING:
@@ -137,6 +166,8 @@ def reconcile(snapshot: Snapshot) -> Plan:
         starts=tuple(draft.starts),
         drains=tuple(draft.drains),
         stops=tuple(draft.stops),
+        rallies=tuple(Rally(replica=r.id, rank=rank) for r in snapshot.replicas for rank in rallied(r)),
+        collapses=tuple(draft.collapses),
         fetches=tuple(dict.fromkeys(draft.fetches)),
         unplaced=tuple(draft.unplaced),
         paused=paused,
@@ -186,8 +217,11 @@ def _reconcile_model(draft: _Draft, entry: CatalogEntry, paused: str) -> None:
     live = [r for r in here if r.live]
     failed = [r for r in here if r.state is ShardState.FAILED]
     target = entry.model.wanted_replicas
-    current = [r for r in live if _is_current(entry, r)]
-    outdated = [r for r in live if not _is_current(entry, r)]
+    current: list[Replica] = []
+    outdated: list[Replica] = []
+    for replica in live:
+        good = _is_current(entry, replica) and (paused or not draft.torn(replica))
+        (current if good else outdated).append(replica)
     held_back = _forget_failed(draft, entry, failed, surplus=target == 0)
     if not paused:
         _end_surplus(draft, current, len(current) - target)
@@ -217,6 +251,9 @@ def _forget_failed(draft: _Draft, entry: CatalogEntry, failed: list[Replica], *,
     """Clear failed replicas whose pause is over; the count of those whose pause is not."""
     held_back = 0
     for replica in failed:
+        if draft.collapse(replica):
+            held_back += 1
+            continue
         over = draft.snapshot.now - replica.since >= failure_pause_s(entry.failures)
         if surplus or over or not _is_current(entry, replica):
             draft.stops.append(Stop(replica=replica.id, reason="it failed and is replaced"))
@@ -231,12 +268,15 @@ def _end_surplus(draft: _Draft, current: list[Replica], surplus: int) -> None:
     nodes = {n.name: n for n in draft.snapshot.nodes}
 
     def worth(replica: Replica) -> tuple[bool, bool, float]:
-        node = nodes.get(replica.node)
-        reachable = node is not None and node.link is NodeLink.CONNECTED and not node.cordoned
+        reachable = all(_takes_work(nodes.get(name)) for name in replica.nodes)
         return (replica.state is ShardState.READY, reachable, -replica.since)
 
     for replica in sorted(current, key=worth)[:surplus]:
         draft.end(replica, "more replicas than wanted")
+
+
+def _takes_work(node: Node | None) -> bool:
+    return node is not None and node.link is NodeLink.CONNECTED and not node.cordoned
 
 
 def _end_outdated(draft: _Draft, current: list[Replica], outdated: list[Replica], target: int) -> None:
@@ -245,7 +285,7 @@ def _end_outdated(draft: _Draft, current: list[Replica], outdated: list[Replica]
     serving = [r for r in outdated if r.state is ShardState.READY]
     for replica in outdated:
         if replica.state is not ShardState.READY:
-            draft.end(replica, "its model was changed")
+            draft.end(replica, "one of its nodes is lost" if draft.torn(replica) else "its model was changed")
     keep = max(0, target - ready_new)
     for replica in sorted(serving, key=lambda r: r.since)[: max(0, len(serving) - keep)]:
         draft.end(replica, "replaced by a newer one")
@@ -264,7 +304,7 @@ def _start_missing(draft: _Draft, entry: CatalogEntry, missing: int, outdated: l
         return
     found = place_many(entry, draft.snapshot, missing)
     for placement in found:
-        draft.start(entry, placement, f"goes to {placement.node} with profile {placement.profile.name}")
+        draft.start(entry, placement, f"goes to {placement.where} with profile {placement.profile.name}")
     if len(found) < missing:
         _give_way(draft, entry, missing - len(found), place(entry, draft.snapshot), outdated)
 

@@ -56,6 +56,8 @@ class RoutedModel(msgspec.Struct, frozen=True, kw_only=True):
     """None costs nothing."""
     fallbacks: tuple[str, ...] = ()
     """Models, by name, that answer instead while this one cannot, in their order."""
+    unrouted: str = ""
+    """Why no request is relayed to it, as a sentence for who asks; empty relays them."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ def key_digest(cluster_secret: bytes, api_key: bytes) -> str:
 def new_replica_id(cluster_secret: bytes, model: str, node: str) -> str:
     """`smollm2-k3x9q2…`: the model's name as far as it fits an id, something unique, and our seal on model and node.
 
-    Whoever leads knows by the seal what the cluster once ordered where, without having kept it.
+    Whoever leads knows by the seal what the cluster once ordered where, without having kept it. A replica on several
+    nodes has all their names, in their order, for `node` (`shards.seat_of`).
     """
     slug = "".join(c if (c.isalnum() and c.isascii()) or c in "._-" else "-" for c in model.lower())[:40].strip("-.")
     return _sealed(cluster_secret, slug or "model", secrets.token_bytes(_NONCE_BYTES), model, node)

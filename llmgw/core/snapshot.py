@@ -30,10 +30,10 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def context_length(self) -> int:
-        """Tokens one request may span, as served; 0 where an outside endpoint alone knows."""
+        """Tokens one request may span, as served; 0 where an outside endpoint alone knows, and for pictures."""
         if self.model.context_length is not None:
             return self.model.context_length
-        if self.model.external:
+        if self.model.external or self.model.pictures:
             return 0
         trained = self.facts.trained_context if self.facts else 0
         return min(trained, DEFAULT_CONTEXT) if trained else DEFAULT_CONTEXT
@@ -54,6 +54,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
             profile.slots,
             self.context_length,
             self.model.name,
+            # Only where it spans several: nothing restarts that was started before there was such a shape.
+            *((profile.pp, profile.nodes, profile.cards_per_node) if profile.pp * profile.nodes > 1 else ()),
         )
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 

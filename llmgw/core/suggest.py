@@ -9,15 +9,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmgw.core.catalog import CARD_ENGINES, MAX_CONTEXT, MIN_CONTEXT, ModelFacts
-from llmgw.core.cluster import Node
+from llmgw.core.capability import too_old
+from llmgw.core.catalog import CARD_ENGINES, MAX_CONTEXT, MIN_CONTEXT, MULTI_NODE_ENGINES, OFFERED_ENGINES, ModelFacts
+from llmgw.core.cluster import Card, Node
 from llmgw.core.fit import MemoryNeed, estimate
-from llmgw.core.placement import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES
+from llmgw.core.room import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES
+from llmgw.core.suggest_spanning import over_nodes
 from llmgw.core.units import plural, size
 from llmgw.core.verdicts import Suggestion
 
 CONTEXT_STEP = 256
 """Contexts are offered in whole steps."""
+_BESIDE = {"llamacpp": ("llamacpp", "strata"), **dict.fromkeys(OFFERED_ENGINES, ("freetoken",))}
+"""By engine: which ones keep a mixture's experts in memory, of what that one loads."""
 
 
 def suggest(
@@ -33,14 +37,35 @@ def suggest(
         for gpu_class in sorted({card.gpu_class for node in nodes for card in node.cards if card.gpu_class})
     ]
     found += [_in_memory(asked, nodes, engine) for engine in engines if engine not in CARD_ENGINES and nodes]
-    return tuple(sorted(found, key=lambda s: (not s.nodes, s.gpu_class is None, s.tp, s.gpu_class or "", s.engine)))
+    whole = {s.gpu_class for s in found if s.nodes}
+    for gpu_class in sorted({s.gpu_class for s in found if s.gpu_class} - whole):
+        mixing = _engines_beside(engines)
+        found += filter(None, (_beside_card(asked, nodes, engine, gpu_class) for engine in mixing))
+        found += filter(None, (_over_nodes(asked, nodes, e, gpu_class) for e in engines if e in MULTI_NODE_ENGINES))
+    return tuple(sorted(found, key=_order))
+
+
+def _engines_beside(engines: Sequence[str]) -> Sequence[str]:
+    """Those that keep experts in memory, each once."""
+    return tuple(dict.fromkeys(other for engine in engines for other in _BESIDE.get(engine, ())))
+
+
+def _may_start(node: Node, engine: str) -> bool:
+    """Whether an engine is offered on a node: one that operators alone install only where it is."""
+    return engine != "strata" or any(build.engine == engine and build.usable for build in node.engines)
+
+
+def _order(found: Suggestion) -> tuple[bool, bool, bool, int, str, str]:
+    """What fits first, then cards before memory, cards alone before those with memory beside them, the fewest first."""
+    in_memory, gpu_class = found.gpu_class is None, found.gpu_class or ""
+    return (not found.nodes, in_memory, bool(found.host_bytes), found.tp, gpu_class, found.engine)
 
 
 def engines_for(source: str) -> tuple[str, ...]:
     """Engines that load what a source is."""
     if source.startswith("sim:"):
         return ("sim",)
-    return ("llamacpp",) if source.lower().endswith(".gguf") else CARD_ENGINES
+    return ("llamacpp",) if source.lower().endswith(".gguf") else OFFERED_ENGINES
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,21 +73,26 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     slots: int
 
-    def need(self, engine: str, tp: int, context_length: int = 0) -> MemoryNeed:
+    def need(self, engine: str, tp: int, context_length: int = 0, args: Sequence[str] = ()) -> MemoryNeed:
         """Memory at the context that was asked for, or at another."""
         context = context_length or self.context_length
-        return estimate(self.facts, engine=engine, context_length=context, slots=self.slots, tp=tp)
+        return estimate(self.facts, engine=engine, context_length=context, slots=self.slots, tp=tp, args=args)
+
+
+def _cards_of(nodes: Sequence[Node], gpu_class: str) -> list[tuple[Node, Card, int]]:
+    """The sound cards of a class, with the node each is in and the room it has for replicas."""
+    return [
+        (node, card, card.memory_total_bytes - CARD_RESERVE_BYTES)
+        for node in nodes
+        for card in node.cards
+        if card.gpu_class == gpu_class and card.healthy and card.memory_total_bytes is not None
+    ]
 
 
 def _on_class(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str) -> Suggestion:
-    counts: Counter[str] = Counter()
-    rooms = []
-    for node in nodes:
-        for card in node.cards:
-            if card.gpu_class == gpu_class and card.healthy and card.memory_total_bytes is not None:
-                counts[node.name] += 1
-                rooms.append(card.memory_total_bytes - CARD_RESERVE_BYTES)
-    room = min(rooms, default=0)
+    cards = _cards_of(nodes, gpu_class)
+    counts = Counter(node.name for node, _, _ in cards)
+    room = min((room for _, _, room in cards), default=0)
     most = max(counts.values(), default=0)
     shapes = [(tp, need) for tp in range(1, most + 1) if not (need := asked.need(engine, tp)).refusal]
     fitting = next(((tp, need) for tp, need in shapes if need.per_card_bytes <= room), None)
@@ -96,6 +126,63 @@ def _on_class(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str)
     )
 
 
+def _over_nodes(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str) -> Suggestion | None:
+    return over_nodes(
+        asked.facts,
+        nodes,
+        engine=engine,
+        gpu_class=gpu_class,
+        context_length=asked.context_length,
+        slots=asked.slots,
+    )
+
+
+def _beside_card(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str) -> Suggestion | None:
+    """A mixture of experts that is larger than the cards: experts in memory, the rest on one card; none for others."""
+    cards = _cards_of([node for node in nodes if _may_start(node, engine)], gpu_class)
+    if not cards or asked.facts.experts < 2:
+        return None
+    room = min(room for _, _, room in cards)
+    args = _fewest_layers(asked, room) if engine == "llamacpp" else ()
+    need = asked.need(engine, 1, args=args)
+    if need.per_card_bytes > room or not need.host_bytes:
+        return None
+    if any(too_old(card.compute_capability, need.capability, what=engine) for _, card, _ in cards):
+        return None
+    memory = {node.name: node.memory_total_bytes - NODE_RESERVE_BYTES for node, _, _ in cards}
+    able = [name for name, there in memory.items() if need.host_bytes <= there]
+    flags = f" ({' '.join(args)})" if args else ""
+    where = f"{engine} on {_cards(1, gpu_class)} with experts in memory{flags}"
+    beside = f"{size(need.host_bytes)} of memory beside it"
+    longest = _longest(asked, engine, 1, room, args=args) if args and able else 0
+    card = "the whole card" if need.whole_card else f"{size(need.per_card_bytes)} of {size(room)}"
+    message = f"{where}: {card} and {beside}" + (f", up to {longest:,} tokens × {asked.slots}" if longest else "")
+    return Suggestion(
+        engine=engine,
+        gpu_class=gpu_class,
+        nodes=len(able),
+        need_bytes=need.per_card_bytes,
+        room_bytes=room,
+        host_bytes=need.host_bytes,
+        args=args,
+        longest_context=longest,
+        message=f"{message}, on {plural(len(able), 'node')}"
+        if able
+        else f"{where} needs {beside}, and the largest node has {size(max(0, *memory.values()))}",
+    )
+
+
+def _fewest_layers(asked: _Asked, room: int) -> tuple[str, ...]:
+    """The flags that keep as few experts in memory as leave the rest room on one card; all where none do."""
+    layers = len(asked.facts.expert_bytes)
+
+    def fits(count: int) -> bool:
+        return asked.need("llamacpp", 1, args=("--n-cpu-moe", str(count))).per_card_bytes <= room
+
+    fewest = bisect_left(range(layers), True, key=fits)
+    return ("--n-cpu-moe", str(fewest)) if fewest < layers else ("--cpu-moe",)
+
+
 def _cards(count: int, gpu_class: str) -> str:
     return f"{plural(count, 'card')} of {gpu_class}" + (f" (tp {count})" if count > 1 else "")
 
@@ -120,12 +207,14 @@ def _in_memory(asked: _Asked, nodes: Sequence[Node], engine: str) -> Suggestion:
     )
 
 
-def _longest(asked: _Asked, engine: str, tp: int, room: int, *, in_memory: bool = False) -> int:
+def _longest(
+    asked: _Asked, engine: str, tp: int, room: int, *, in_memory: bool = False, args: Sequence[str] = ()
+) -> int:
     """The most tokens a request may span with this much room, the model's own context at most; 0 when none fit."""
     most = asked.facts.trained_context or MAX_CONTEXT
 
     def fits(context: int) -> bool:
-        need = asked.need(engine, tp, context)
+        need = asked.need(engine, tp, context, args)
         return (need.total_bytes if in_memory else need.per_card_bytes) <= room
 
     steps = range(CONTEXT_STEP, most + 1, CONTEXT_STEP)

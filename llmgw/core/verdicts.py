@@ -11,7 +11,7 @@ class CardVerdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     fits: bool
     rule: str = ""
-    """Rule that refused: `class`, `memory`, `unreadable`, `unhealthy`."""
+    """Rule that refused: `class`, `memory`, `unreadable`, `unhealthy`, `capability`, `taken`."""
     missing_bytes: int = 0
     message: str = ""
 
@@ -23,7 +23,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
     fits: bool
     rule: str = ""
-    """Rule that refused: `link`, `cordoned`, `engine`, `class`, `cards`, `memory`."""
+    """Rule that refused: `link`, `cordoned`, `engine`, `class`, `cards`, `memory`; `nodes` where too few others fit."""
     missing_bytes: int = 0
     message: str
     cards: tuple[CardVerdict, ...] = ()
@@ -36,12 +36,19 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     gpu_class: str | None = None
     """None is a node's memory."""
     tp: int = 1
+    pp: int = 1
+    spans: int = 1
+    """Nodes one replica takes."""
     nodes: int = 0
     """Nodes that could hold a replica if nothing else ran there; 0 says that none could."""
     need_bytes: int = 0
     """On each card, or of the node."""
     room_bytes: int = 0
     """What the smallest of them has."""
+    host_bytes: int = 0
+    """Of the node's memory, beside the card."""
+    args: tuple[str, ...] = ()
+    """Flags with which it fits."""
     longest_context: int = 0
     """Tokens a request may span at most, with these slots; 0 where none fit."""
     message: str

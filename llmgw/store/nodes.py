@@ -27,6 +27,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """When it last got a certificate."""
     cordoned: bool
     evicted: datetime | None
+    builds: dict[str, str] = {}
+    """Versions of engines the node is asked to install, by engine; what is not here is its own agent.yaml's."""
 
 
 def list_nodes(conn: Conn) -> tuple[NodeRow, ...]:
@@ -56,6 +58,17 @@ def set_cordoned(conn: Conn, name: str, cordoned: bool, *, actor: str) -> NodeRo
         return before
     after = _found(fetch_one(conn, _SQL["set_cordoned"], NodeRow, {"name": name, "cordoned": cordoned}), name)
     _record(conn, actor, "node.cordon" if cordoned else "node.uncordon", before, after)
+    return after
+
+
+def set_build(conn: Conn, name: str, engine: str, version: str | None, *, actor: str) -> NodeRow:
+    """Ask the node for a version of an engine; none asks for nothing any more. Raises NotFound."""
+    before = _living(_locked(conn, name), name)
+    if before.builds.get(engine) == version:
+        return before
+    params = {"name": name, "engine": engine, "version": version}
+    after = _found(fetch_one(conn, _SQL["set_build"], NodeRow, params), name)
+    _record(conn, actor, "node.build", before, after)
     return after
 
 

@@ -44,7 +44,8 @@ create table nodes (
     joined timestamptz not null default clock_timestamp(),
     renewed timestamptz not null default clock_timestamp(),
     cordoned boolean not null default false,
-    evicted timestamptz
+    evicted timestamptz,
+    builds jsonb not null default '{}'
 );
 create unique index nodes_fingerprint on nodes (fingerprint);
 

@@ -32,6 +32,7 @@ from llmgw.api.types import (
 from llmgw.api.watch import History, Subscription
 from llmgw.core.catalog import Model
 from llmgw.web.band_ports import BandControl
+from llmgw.web.engine_ports import EngineControl
 from llmgw.web.key_ports import KeyControl
 from llmgw.web.weights_ports import WeightsControl
 
@@ -44,7 +45,7 @@ class PublicControl(Protocol):
         ...
 
 
-class ControlPlane(PublicControl, KeyControl, BandControl, WeightsControl, Protocol):
+class ControlPlane(PublicControl, KeyControl, BandControl, WeightsControl, EngineControl, Protocol):
     """The control plane as the admin app sees it."""
 
     async def status(self) -> ClusterStatus:

@@ -8,6 +8,7 @@ from tests.architecture.test_imports import sources
 BROAD = ("Exception", "BaseException", "BaseExceptionGroup", "ExceptionGroup")
 
 BORDERS: dict[str, tuple[int, str]] = {
+    "agent/engine_checks.py": (1, "what an adapter did not foresee of a foreign engine ends no agent"),
     "agent/join.py": (1, "a parser fed by the network: whatever it raises, it is no certificate of ours"),
     "agent/link.py": (1, "whatever ended a session, the next attempt is the answer"),
     "agent/link_rpc.py": (2, "grpclib and h2 raise what they like; an error is carried out of the asyncio loop"),

@@ -57,7 +57,7 @@ async def test_an_engine_that_never_starts_fails_with_its_last_words(
 async def test_a_hung_engine_is_ended_and_started_again(
     tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.shard.LIVENESS_EVERY_S", 0.05)
+    monkeypatch.setattr("agent.probing.LIVENESS_EVERY_S", 0.05)
     monkeypatch.setattr("agent.shard.STUCK_GRACE_S", 0.1)
     monkeypatch.setattr("agent.readiness.get.__kwdefaults__", {"timeout_s": 0.5})
     async with yard(tmp_path, cluster_id=cluster) as node:
@@ -76,7 +76,7 @@ async def test_a_hung_engine_is_ended_and_started_again(
     ("spec", "words"),
     [
         (sim_spec(args=("--api-key-file=/etc/shadow",)), "the agent hands each engine its own key"),
-        (ShardSpec(shard_id="r1/0", engine="strata", model="m"), "llamacpp, sglang, sim, vllm"),
+        (ShardSpec(shard_id="r1/0", engine="nowhere", model="m"), "llamacpp, sglang, sim, "),
         (ShardSpec(shard_id="r1/0", engine="llamacpp", model="m"), "a model path is required"),
         (ShardSpec(shard_id="r1/0", engine="sim", model="m", env={"LD_PRELOAD": "/x"}), "LD_PRELOAD"),
         (ShardSpec(shard_id="../x", engine="sim", model="m"), "no id of a shard"),

@@ -10,10 +10,11 @@ import pytest
 import trio
 
 from llmgw.agents.bridge import Limits
+from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.load_publisher import LoadPublisher
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentLogOrders, SessionLoop
+from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, SessionLoop
 from llmgw.core.cluster import ShardState
 from llmgw.core.figures import LOAD_HOLDS_S
 from llmgw.core.routing import ReplicaLoad
@@ -102,7 +103,8 @@ async def control(port: Port, cluster: Cluster) -> AsyncIterator[Inventory]:
     """A leader as its services put it together: what the agent port hears, routers are told."""
     inventory = Inventory(trio.current_time, lambda: None)
     logs = LogService(layout=cluster.layout, inventory=inventory, orders=AgentLogOrders(port.server))
-    sessions = SessionLoop(server=port.server, inventory=inventory, logs=logs, ordered=lambda _: True)
+    checks = EngineCheckService(inventory=inventory, orders=AgentCheckOrders(port.server))
+    sessions = SessionLoop(server=port.server, inventory=inventory, logs=logs, checks=checks, ordered=lambda _: True)
     async with trio.open_nursery() as nursery:
         await nursery.start(sessions.run)
         await nursery.start(LoadPublisher(inventory.loads, cluster.feed, wall=time.time).run)

@@ -11,7 +11,7 @@ from llmgw.control.models import ModelService
 from llmgw.control.reconciler import Reconciler
 from llmgw.control.routing import RoutingBuilder
 from llmgw.control.wake import Wake
-from llmgw.core.catalog import Model
+from llmgw.core.catalog import Model, Profile
 from llmgw.core.errors import InvalidInput
 from llmgw.core.external import External
 from llmgw.core.routing import Timeouts
@@ -68,6 +68,17 @@ async def site(store: Store) -> Site:
     leadership = Leadership(store, "server-1")
     await leadership.acquired()
     return Site(store, leadership)
+
+
+@pytest.mark.trio
+async def test_a_model_that_makes_pictures_answers_for_nobody(site: Site) -> None:
+    await site.add("a")
+    profile = Profile(name="pictures", engine="comfyui", gpu_class="h100-80g")
+    flux = Model(name="flux", source="file:/weights/flux.safetensors", profiles=(profile,))
+    await site.models.add(flux, actor=ACTOR, replace=False)
+    with pytest.raises(InvalidInput, match="flux makes pictures and answers no request in tokens"):
+        await site.models.set_fallbacks("a", ("flux",), actor=ACTOR)
+    assert site.told() == {"a": (), "flux": ()}
 
 
 @pytest.mark.trio

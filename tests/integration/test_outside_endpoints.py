@@ -14,7 +14,7 @@ import trio
 
 from llmgw.core.routing import Routing, Timeouts
 from llmgw.router import provider_keys
-from llmgw.router.limits import RECV_BYTES
+from llmgw.router.limits import MAX_EVENT_BYTES, RECV_BYTES
 from tests.support.certificates import TestAuthority
 from tests.support.provider import KEYS, Provider, break_off, by_key, routing_to, write_keys
 from tests.support.router_plane import Plane, chat, post, running
@@ -520,3 +520,42 @@ async def test_nor_does_an_error_that_comes_under_status_200(tmp_path: Path, str
         assert (answer.status, answer.whole) == (200, True)
         assert b"no account for " + b"*" * len(FIRST) in answer.body
         assert FIRST.encode() not in answer.raw + answer.body
+
+
+_TOLD = json.dumps({"error": {"message": f"no account for {FIRST}", "code": 401}}).encode()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"data: " + _TOLD + b"\n\n",
+        b"event: error\ndata: " + _TOLD.replace(b'"error"', b'"detail"') + b"\n\n",
+        b"data: " + _TOLD + b"\r\n\r\n",
+        b"data: " + _TOLD.replace(b'"message"', b'"padding": "%b", "message"' % (b"." * MAX_EVENT_BYTES)) + b"\n\n",
+    ],
+    ids=["plain", "without the word", "with CR", "too long to hold"],
+)
+@pytest.mark.parametrize("cut", [7, 4096], ids=["in pieces", "whole"])
+async def test_nor_does_an_error_in_a_running_stream(tmp_path: Path, event: bytes, cut: int) -> None:
+    keys = write_keys(tmp_path / "keys", FIRST)
+    tokens = [token(word) for word in ("one", "two", "three")]
+
+    async def breaks_off(exchange: Exchange) -> None:
+        await exchange.send(SSE_HEAD)
+        for said in tokens:  # from the second on tokens may take the quick way
+            await exchange.send(chunk(said))
+            await trio.sleep(0.01)
+        raw = chunk(event)
+        step = cut if len(raw) < MAX_EVENT_BYTES else MAX_EVENT_BYTES + 85  # amid the key
+        for at in range(0, len(raw), step):
+            await exchange.send(raw[at : at + step])
+            await trio.sleep(0.01 if step > cut else 0)
+        await exchange.send(chunk(DONE) + b"0\r\n\r\n")
+
+    async with outside(breaks_off) as (plane, (provider,)):
+        plane.state.apply(routing_to(provider, keys=keys))
+        answer = await plane.ask(post(chat(stream=True)))
+        assert (answer.status, answer.whole) == (200, True)
+        assert answer.body == b"".join(tokens) + event.replace(FIRST.encode(), b"*" * len(FIRST)) + DONE
+        assert FIRST.encode() not in answer.raw

@@ -307,3 +307,18 @@ def test_until_a_newer_version_is_whole_the_one_before_starts_engines(tmp_path: 
     dated = named("1.3.0@2026-01-02")
     assert dated.program("vllm") == tmp_path / "engines" / "vllm" / "1.3.0" / "bin" / "vllm"
     assert not (tmp_path / "engines" / "vllm" / "1.3.0-of-2026-01-02").exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_goes_beside_an_engine_is_installed_where_the_wheels_have_it(
+    tmp_path: Path, wheels: Path, there: bool
+) -> None:
+    if there:
+        make_wheel(wheels, "ray", "2.55.0", program="ray")
+    made = Recipe(
+        engine="vllm", package="vllm", program="vllm", disk_bytes=MIB, check=GOOD_CHECK, beside=("ray>=2.52",)
+    )
+    asked = order(tmp_path, made)
+    run(asked, tmp_path)
+    assert ready(asked.target) is not None
+    assert (asked.target / "bin" / "ray").is_file() == there

@@ -112,18 +112,23 @@ async def yard(
     ports: range | None = None,
     engines: Mapping[str, Engine] | None = None,
     keep_engines: bool = False,
+    card_index: Callable[[str], int | None] = lambda _uuid: None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Yard]:
-    """A supervisor over `data`, which takes over what is there. Engines left at the end are killed unless kept."""
+    """A supervisor over `data`, which takes over what is there. Engines left at the end are killed unless kept.
+
+    `host` is this node's address, at which engines listen.
+    """
     send, inbox = trio.open_memory_channel[AgentMessage](100)
     outbox = Outbox(send)
-    first, _, last = free_ports().partition("-")
+    first, _, last = free_ports(60).partition("-")
     layout = AgentLayout(data=data)
     site = Site(
         layout=layout,
         cluster_id=cluster_id,
         node="n1",
-        address="127.0.0.1",
-        host="127.0.0.1",
+        address=host,
+        host=host,
         ports=ports or range(int(first), int(last) + 1),
         cpus=2,
         operator_env={},
@@ -131,6 +136,7 @@ async def yard(
         fetches=Fetches(cache or LocalCache(), outbox),
         journal=Journal(layout.journal),
         outbox=outbox,
+        card_index=card_index,
     )
     made = Yard(site=site, supervisor=Supervisor(site))
     try:

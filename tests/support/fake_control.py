@@ -16,6 +16,7 @@ from llmgw.control.live_reader import Reader
 from llmgw.control.live_table import Cursor, LiveTable
 from llmgw.core import why
 from llmgw.core.catalog import Model
+from llmgw.core.engine_checks import EngineCheck
 from llmgw.core.errors import CannotPlace, Conflict, InvalidInput, NotFound, Unavailable
 from llmgw.core.requests import RequestLine
 from tests.support.fake_bands import FakeBands
@@ -100,6 +101,33 @@ class FakeControl(FakeKeys, FakeBands):
             cards=(card,),
             engines=(t.EngineInfo(engine="sim", version="1", usable=True),),
         )
+
+    async def node_builds(self, name: str) -> Sequence[t.BuildInfo]:
+        """vLLM is being installed, llama.cpp is there."""
+        await self.node(name)
+        return [
+            t.BuildInfo(engine="vllm", asked="0.30.0", state="0.30.0: being installed for 3 min"),
+            t.BuildInfo(engine="llamacpp", asked="auto", version="10991"),
+        ]
+
+    async def ask_build(self, name: str, request: t.BuildRequest, *, actor: str) -> t.Result:
+        """Says what was asked."""
+        await self.node(name)
+        self.calls.append(("ask_build", name, request.engine, request.version, actor))
+        return t.Result(message=f"{name} installs {request.engine} {request.version}")
+
+    async def check_engines(self, *, engine: str | None, node: str | None) -> Sequence[t.EngineVerdict]:
+        """`vllm` is there on gpu1 and has lost a flag; `sim` is everywhere."""
+        self.calls.append(("check_engines", engine, node))
+        names = [(await self.node(node)).name] if node else self.node_names
+        found = [EngineCheck(engine="sim", version="1", written=6, allowed=16)]
+        lost = EngineCheck(engine="vllm", version="0.31.0", written=11, allowed=3, unknown_allowed=("--seed",))
+        return [
+            t.EngineVerdict(node=name, good=check.good, message=check.said(name), **msgspec.structs.asdict(check))
+            for name in names
+            for check in (*found, *((lost,) if name == "gpu1" else ()))
+            if engine in (None, check.engine)
+        ]
 
     async def cordon(self, name: str, on: bool, *, actor: str) -> t.Result:
         await self.node(name)

@@ -1,4 +1,4 @@
-"""A process that fetches one source and ends; tests kill it first. `mirror ROOT SOURCE`, `node ROOT SOURCE URL`."""
+"""A process that fetches one source and ends; tests kill it. `mirror ROOT SOURCE [HUB]`, `node ROOT SOURCE URL`."""
 
 import sys
 from pathlib import Path
@@ -12,9 +12,10 @@ from llmgw.mirror.source import MirrorConfig
 from tests.support.weights import quick
 
 
-async def _mirror(root: Path, source: str) -> None:
+async def _mirror(root: Path, source: str, hub: str) -> None:
     over = trio.Event()
-    mirror = Mirror(root, config=MirrorConfig(policy=quick()), on_change=lambda _source: over.set())
+    config = MirrorConfig(policy=quick(), hf_endpoint=hub)
+    mirror = Mirror(root, config=config, on_change=lambda _source: over.set())
     async with trio.open_nursery() as nursery:
         await nursery.start(mirror.run)
         while mirror.ensure(source).state not in (SetState.READY, SetState.FAILED):
@@ -35,6 +36,6 @@ async def _node(root: Path, source: str, url: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "mirror":
-        trio.run(_mirror, Path(sys.argv[2]), sys.argv[3])
+        trio.run(_mirror, Path(sys.argv[2]), sys.argv[3], "".join(sys.argv[4:]))
     else:
         trio.run(_node, Path(sys.argv[2]), sys.argv[3], sys.argv[4])

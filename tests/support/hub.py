@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import trio
 
-from tests.support.rawhttp import Asked, RawServer, files, head, raw_server
+from tests.support.rawhttp import Asked, RawServer, Script, files, head, raw_server
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -98,10 +98,10 @@ def _answer(hub: Hub, asked: Asked) -> bytes:
 
 
 @asynccontextmanager
-async def hub_server(contents: Mapping[str, bytes]) -> AsyncIterator[Hub]:
-    """Serve `contents` as `org/model` until the block ends."""
+async def hub_server(contents: Mapping[str, bytes], *, cdn_script: Script | None = None) -> AsyncIterator[Hub]:
+    """Serve `contents` as `org/model` until the block ends; `cdn_script` answers in the content network's place."""
     on_cdn = {f"/{name}?sig=s3cret": data for name, data in contents.items()}
-    async with raw_server(files(on_cdn)) as cdn:
+    async with raw_server(cdn_script or files(on_cdn)) as cdn:
         found: list[Hub] = []
 
         async def script(asked: Asked, stream: trio.SocketStream) -> None:

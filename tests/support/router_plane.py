@@ -39,6 +39,7 @@ class MemoryState:
         self.meters = Meters()
         self.loads: dict[str, ReplicaLoad] = {}
         self.on_loads: Callable[[], None] = lambda: None
+        self.on_stale_key: Callable[[str], None] = lambda key_id: None
         self.rows: list[UsageRow] = []
         self.limiter: Limiter | None = None
         self.scopes = ScopeBook()

@@ -49,7 +49,8 @@ def test_every_verb_has_a_handler_and_every_handler_a_verb() -> None:
 def test_the_verbs_of_this_version() -> None:
     spelled = {" ".join(verb) for verb in HANDLERS}
     assert spelled == {
-        "status", "nodes", "node show", "node cordon", "node uncordon", "models", "model serve", "model add",
+        "status", "nodes", "node show", "node cordon", "node uncordon", "node builds", "node build",
+            "models", "model serve", "model add",
         "model show", "model stop", "model start", "model scale", "model fallbacks", "model remove", "replicas",
         "restart", "explain",
         "keys list", "keys create", "keys limits", "keys budget", "keys move", "keys revoke", "keys band", "usage",
@@ -59,7 +60,7 @@ def test_the_verbs_of_this_version() -> None:
         "join-token", "logs", "config list", "config get", "config set", "config reference",
         "requests", "why",
         "audit", "weights list", "weights fetch", "weights verify", "weights remove", "weights orphans",
-        "watch", "history", "top", "series",
+        "watch", "history", "top", "series", "engine-check",
     }  # fmt: skip
 
 

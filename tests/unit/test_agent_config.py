@@ -51,6 +51,14 @@ def test_a_file_is_loaded_with_its_directory(tmp_path: Path) -> None:
         ("data: x\ndcgm_exporter: ''\n", "neither off nor http"),
         ("data: x\ndcgm_exporter: 'http://[::1'\n", "dcgm_exporter"),
         ("data: x\ndcgm_exporter: http://n:99999/\n", "dcgm_exporter"),
+        ("data: x\nengines: {llamacpp: 0.30.0}\n", "engines.llamacpp: '0.30.0' is no release of llama.cpp"),
+        ("data: x\nengines: {vllm: b10991}\n", "engines.vllm: 'b10991' is no version"),
+        ("data: x\nengines: {sim: ''}\n", "'sim' is not one of vllm, sglang, freetoken, llamacpp"),
+        ("data: x\nllamacpp_variant: rocm\n", "llamacpp_variant"),
+        ("data: x\nllamacpp_sha256: abc\n", "'abc' is not 64 hex digits"),
+        ("data: x\nllamacpp_releases: releases\n", "llamacpp_releases: 'releases' is no address"),
+        ("data: x\nllamacpp_archive: https://h/a.zip\n", r"does not end with \.tar\.gz"),
+        ("data: x\nwheelhouse: mirror:wheels\n", "is written mirror:/DIRECTORY"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:

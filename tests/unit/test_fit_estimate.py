@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,6 +39,99 @@ def test_cards_share_weights_and_cache_but_not_the_engine() -> None:
     assert "2 cards" in two.detail
 
 
+MIXTURE = ModelFacts(
+    weights_bytes=18_600_000_000,
+    kv_bytes_per_token=98_304,
+    experts=128,
+    expert_bytes=(0, *(320_000_000,) * 47),
+    vocabulary=151_936,
+    embedding_length=2048,
+)
+
+
+@pytest.mark.parametrize(
+    ("args", "layers"),
+    [
+        (("--cpu-moe",), 48),
+        (("-cmoe",), 48),
+        (("--n-cpu-moe", "10"), 10),
+        (("--threads", "8", "-ncmoe=10"), 10),
+        (("--n-cpu-moe", "999"), 48),
+        (("--n-cpu-moe", "4", "--n-cpu-moe", "10"), 10),
+    ],
+)
+def test_experts_in_memory_are_taken_from_the_card_and_nothing_else(args: tuple[str, ...], layers: int) -> None:
+    whole = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2)
+    split = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2, args=args)
+    kept = 320_000_000 * (layers - 1)
+    assert whole.host_bytes == 0
+    assert split.per_card_bytes == whole.per_card_bytes - kept + 320_000_000 == split.total_bytes
+    assert split.host_bytes == kept + split.overhead_bytes
+    of = "all" if layers == 48 else f"{layers} of 48"
+    assert split.detail.startswith(whole.detail)
+    assert f"; of it the experts of {of} layers in memory, " in split.detail
+    assert split.detail.endswith(", and room on the card for one of them, 320 MB")
+
+
+def test_a_first_layer_without_experts_that_is_kept_in_memory_changes_nothing() -> None:
+    whole = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2)
+    split = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2, args=("--n-cpu-moe", "1"))
+    assert split.per_card_bytes == whole.per_card_bytes
+
+
+@pytest.mark.parametrize("args", [(), ("--n-cpu-moe", "0"), ("--n-cpu-moe", "-1"), ("--n-cpu-moe",)])
+def test_without_layers_nothing_is_kept_in_memory(args: tuple[str, ...]) -> None:
+    assert estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=1, args=args).host_bytes == 0
+    assert estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=1, args=("--cpu-moe",)).host_bytes == 0
+
+
+@given(layers=st.integers(0, 60), tp=st.integers(1, 8))
+def test_several_cards_hold_no_less_than_what_is_not_in_memory(layers: int, tp: int) -> None:
+    need = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=1, tp=tp, args=("--n-cpu-moe", str(layers)))
+    kept = sum(MIXTURE.expert_bytes[:layers])
+    assert need.per_card_bytes * tp >= MIXTURE.weights_bytes - kept + need.kv_bytes + need.overhead_bytes * tp
+    assert need.host_bytes >= kept
+
+
+def test_freetoken_keeps_a_mixture_in_memory_and_a_dense_model_on_its_card() -> None:
+    mixture = estimate(MIXTURE, engine="freetoken", context_length=32_768, slots=4)
+    assert (mixture.host_bytes, mixture.per_card_bytes) == (22_600_000_000, 3_000_000_000)
+    assert mixture.whole_card
+    assert mixture.detail == (
+        "weights 18.6 GB in memory + freetoken 3 GB on a card of its own, 22.6 GB of memory beside it"
+    )
+    dense = estimate(SMOLLM2, engine="freetoken", context_length=32_768, slots=4)
+    assert (dense.host_bytes, dense.per_card_bytes) == (4_000_000_000, 98_362_432 + 3_000_000_000)
+    unknown = estimate(ModelFacts(), engine="freetoken", context_length=4096, slots=4)
+    assert unknown.detail.startswith("weights and KV, known once they are looked up")
+
+
+def test_strata_keeps_experts_in_memory_and_is_not_held_against_its_card() -> None:
+    need = estimate(MIXTURE, engine="strata", context_length=262_144, slots=1)
+    assert need.host_bytes == 47 * 320_000_000 + 4_000_000_000
+    assert (need.per_card_bytes, need.whole_card) == (8_000_000_000, True)
+    assert need.detail == (
+        "experts 15 GB in memory + strata on a card of its own of at least 8 GB, 19 GB of memory beside it"
+    )
+    unknown = estimate(msgspec.structs.replace(MIXTURE, expert_bytes=()), engine="strata", context_length=4096, slots=1)
+    assert unknown.host_bytes == 22_600_000_000
+
+
+def test_a_configuration_says_how_many_experts_and_in_what_format() -> None:
+    mixture = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "num_experts": 128}
+    assert config_facts(mixture, 1).experts == 128
+    assert config_facts({"text_config": {**mixture, "num_experts": 8}, "model_type": "vlm"}, 1).experts == 8
+    assert config_facts({**mixture, "num_experts": 0, "n_routed_experts": 64}, 1).experts == 64
+    for told, format_ in (
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "nvfp4"),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8"),
+        ({"quant_method": "awq"}, "awq"),
+    ):
+        assert config_facts({**mixture, "quantization_config": told}, 1).quantization == format_
+
+
 def test_the_sim_engine_needs_next_to_nothing() -> None:
     need = estimate(ModelFacts(), engine="sim", context_length=1_000_000, slots=64)
     assert need.total_bytes < 100_000_000
@@ -53,8 +147,8 @@ def test_a_simulated_model_takes_what_its_source_says_and_calls_it_simulated() -
 
 
 def test_an_engine_without_an_estimate_is_named() -> None:
-    with pytest.raises(InvalidInput, match="strata"):
-        estimate(SMOLLM2, engine="strata", context_length=4096, slots=1)
+    with pytest.raises(InvalidInput, match="nowhere"):
+        estimate(SMOLLM2, engine="nowhere", context_length=4096, slots=1)
     with pytest.raises(InvalidInput, match="slots 0"):
         estimate(SMOLLM2, engine="llamacpp", context_length=4096, slots=0)
 

@@ -69,6 +69,29 @@ def test_windowed_layers_are_told_apart() -> None:
     assert (found.kv_bytes_per_token, found.sliding_kv_bytes_per_token, found.sliding_window) == (73728, 36864, 128)
 
 
+def test_experts_are_told_apart_by_layer_and_over_all_parts() -> None:
+    def part(*tensors: bytes) -> GgufHeader:
+        entries = [text("general.architecture", "qwen3moe"), u32("qwen3moe.block_count", 3)]
+        return read(gguf([*entries, u32("qwen3moe.expert_count", 4)], list(tensors)), sized=False)
+
+    first = part(
+        tensor("blk.0.ffn_up.weight", (32, 4), 0, 0),
+        tensor("blk.1.ffn_gate_exps.weight", (32, 8, 4), 0, 512),
+        tensor("blk.1.ffn_gate_inp.weight", (32, 4), 0, 4608),
+    )
+    second = part(
+        tensor("blk.1.ffn_down_exps.weight", (32, 8, 4), 2, 0),
+        tensor("blk.1.ffn_down_exps.bias", (8, 4), 0, 1024),
+        tensor("blk.2.ffn_up_shexp.weight", (32, 8), 0, 1152),
+        tensor("blk.2.ffn_up_chexps.weight", (32, 8), 0, 2176),
+    )
+    found = facts(first, 10_000, parts=(first, second))
+    assert found.experts == 4
+    assert found.expert_bytes == (0, 32 * 8 * 4 * 4 + 32 * 8 * 4 * 18 // 32 + 8 * 4 * 4, 32 * 8 * 4)
+    assert found.parameters == first.parameters + second.parameters
+    assert facts(read(tiny_llama()), 7).expert_bytes == ()
+
+
 def test_latent_attention_keeps_one_row_a_layer() -> None:
     data = gguf(
         [

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.cluster import EngineBuild, NodeLink, ShardState
-from llmgw.core.placement import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES, card_room, node_room, place
+from llmgw.core.placement import place
+from llmgw.core.room import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES, card_room, node_room
 from tests.support.builders import (
     GB,
     a_card,

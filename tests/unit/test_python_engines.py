@@ -7,7 +7,7 @@ import pytest
 from agent.config import AgentConfig, check_agent_config
 from agent.engines import known_engines
 from agent.engines.base import Command, Engine, Launch, key_config_of
-from agent.engines.check import check, flags_of, report
+from agent.engines.check import allowed_flags, check, report, written_flags
 from agent.engines.sglang import Sglang
 from agent.engines.vllm import Vllm
 from llmgw.core.errors import InvalidInput
@@ -248,7 +248,7 @@ def adapter(name: str) -> Engine:
 
 def test_only_engines_that_are_packages_are_named_in_the_configuration() -> None:
     check_agent_config(AgentConfig(data="/x", engine_paths={"vllm": "/opt/vllm", "sglang": "/opt/sglang/bin/sglang"}))
-    with pytest.raises(InvalidInput, match="'llamacpp' is not one of vllm, sglang;"):
+    with pytest.raises(InvalidInput, match="'llamacpp' is not one of vllm, sglang"):
         check_agent_config(AgentConfig(data="/x", engine_paths={"llamacpp": "/x"}))
 
 
@@ -281,33 +281,37 @@ def told_help(root: Path, program: str, flags: list[str], *, code: int = 0) -> N
 def test_flags_an_engine_no_longer_knows_are_found_by_its_help(engine: type[Vllm | Sglang], tmp_path: Path) -> None:
     root = environment(tmp_path, engine.name, "9.0")
     here = engine(configured=str(root))
-    flags = [*flags_of(here)]
-    assert {"--host", "--port", "--served-model-name", "--quantization"} < set(flags)
+    written, allowed = written_flags(here), allowed_flags(here)
+    assert {"--host", "--port", "--served-model-name"} < set(written)
+    assert "--quantization" in allowed
+    flags = [*written, *allowed]
     told_help(root, engine.name, flags)
     found = check(here)
-    assert found is not None
-    assert (found.missing, found.failed, found.flags) == ((), "", len(flags))
+    assert (found.unknown_written, found.unknown_allowed, found.failed) == ((), (), "")
+    assert (found.written, found.allowed) == (len(written), len(allowed))
     condensed = [
         f"--[no-]{flag[5:]}" if flag.startswith("--no-") else flag for flag in flags if flag != "--quantization"
     ]
     told_help(root, engine.name, [*condensed, "--quantization-config"])
     found = check(here)
-    assert found is not None
-    assert found.missing == ("--quantization",)
-    assert found.said() == f"it does not know --quantization, of {len(flags)} flags"
+    assert (found.unknown_written, found.unknown_allowed) == ((), ("--quantization",))
+    assert not found.good
+    assert found.said().endswith(
+        f"{len(allowed) - 1} of {len(allowed)} flags that profiles may add, not --quantization"
+    )
     told_help(root, engine.name, ["no module named torch"], code=3)
     found = check(here)
-    assert found is not None
-    assert found.said() == "it could not be asked: its help ended with exit code 3: no module named torch VALUE"
+    assert found.said() == (
+        f"{engine.name} 9.0 could not be asked: its help ended with exit code 3: no module named torch VALUE"
+    )
 
 
 def test_the_engines_that_are_part_of_llmgw_take_all_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     for name in ("llamacpp", "sim"):
         found = check(adapter(name))
-        assert found is not None
-        assert (found.missing, found.failed) == ((), "")
-        assert found.flags > 20
+        assert (found.unknown_written, found.unknown_allowed, found.failed) == ((), (), "")
+        assert found.written + found.allowed > 20
 
 
 def test_the_report_says_a_line_an_engine_and_whether_all_is_well(
@@ -319,8 +323,8 @@ def test_the_report_says_a_line_an_engine_and_whether_all_is_well(
     assert not report(config, ["vllm", "sglang"])
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("sim ")
-    assert first.endswith(" flags")
-    assert second == "vllm: not installed here"
-    assert third.startswith("sglang: it could not be asked: engine_paths.sglang in agent.yaml is ")
-    with pytest.raises(InvalidInput, match="'nope' is not one of llamacpp, sim, vllm, sglang"):
+    assert first.endswith(" flags that profiles may add")
+    assert second == "vllm is not installed here"
+    assert third.startswith("sglang could not be asked: engine_paths.sglang in agent.yaml is ")
+    with pytest.raises(InvalidInput, match="'nope' is not one of llamacpp, sim, vllm, "):
         report(config, ["nope"])

@@ -8,9 +8,10 @@ import trio
 
 from llmgw.agents.bridge import AgentServer
 from llmgw.agents.sessions import Session, Sessions
+from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentLogOrders, SessionLoop
+from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, SessionLoop
 from llmgw.core.cluster import Replica
 from llmgw.core.layout import ServerLayout
 from llmgw.core.secrets import new_replica_id, ordered_by_us
@@ -70,6 +71,7 @@ def _loop(port: _Port, inventory: Inventory, tmp_path: Path) -> SessionLoop:
         server=port,
         inventory=inventory,
         logs=logs,
+        checks=EngineCheckService(inventory=inventory, orders=AgentCheckOrders(port)),
         ordered=lambda replica: ordered_by_us(SECRET, replica.id, replica.model, replica.node),
     )
 
@@ -147,7 +149,9 @@ async def test_a_node_answers_no_log_request_made_to_another(inventory: Inventor
     asked: list[tuple[str, str]] = []
 
     class _Orders:
-        def request_logs(self, node: str, request_id: str, shard_id: str, tail: int, follow: bool) -> bool:
+        def request_logs(
+            self, node: str, request_id: str, shard_id: str, tail: int, follow: bool, *, engine: str = ""
+        ) -> bool:
             asked.append((node, request_id))
             return True
 

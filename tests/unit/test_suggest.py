@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw.core.catalog import MIN_CONTEXT, ModelFacts
-from llmgw.core.cluster import Node
+from llmgw.core.cluster import EngineBuild, Node
 from llmgw.core.fit import estimate
-from llmgw.core.placement import CARD_RESERVE_BYTES
+from llmgw.core.room import CARD_RESERVE_BYTES
 from llmgw.core.suggest import engines_for, suggest
 from llmgw.core.verdicts import Suggestion
 from tests.support.builders import GB, a_card, a_node
@@ -64,6 +64,80 @@ def test_llama_cpp_may_take_any_number_of_cards_or_none() -> None:
     assert (card.tp, card.nodes) == (1, 2)
     assert cpu.gpu_class is None
     assert cpu.message.startswith("llamacpp ")
+
+
+MIXTURE = ModelFacts(
+    weights_bytes=60 * GB,
+    kv_bytes_per_token=98_304,
+    trained_context=32_768,
+    attention_heads=32,
+    kv_heads=4,
+    embedding_length=2048,
+    vocabulary=151_936,
+    experts=128,
+    expert_bytes=(GB,) * 48,
+)
+
+
+def a_workstation(*, memory: int, card: int = 24 * GB, capability: str = "8.9") -> Node:
+    return a_node(memory=memory, cards=(a_card(memory=card, compute_capability=capability),))
+
+
+def test_a_mixture_larger_than_the_card_is_offered_with_as_few_experts_in_memory_as_leave_room() -> None:
+    nodes = (a_workstation(memory=64 * GB),)
+    found = suggest(MIXTURE, nodes, engines=("llamacpp",), context_length=4096, slots=4)
+    mixed = found[0]
+    assert (mixed.engine, mixed.nodes, mixed.tp) == ("llamacpp", 1, 1)
+    flag, count = mixed.args
+    assert flag == "--n-cpu-moe"
+    room = 24 * GB - CARD_RESERVE_BYTES
+
+    def on_card(layers: int) -> int:
+        args = ("--n-cpu-moe", str(layers))
+        return estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=4, args=args).per_card_bytes
+
+    assert on_card(int(count)) <= room < on_card(int(count) - 1)
+    assert mixed.need_bytes == on_card(int(count))
+    assert mixed.longest_context >= 4096
+    assert mixed.message.startswith(f"llamacpp on 1 card of h100-80g with experts in memory (--n-cpu-moe {count}): ")
+    assert f" and {mixed.host_bytes / GB:.3g} GB of memory beside it, up to " in mixed.message
+    assert [s.nodes for s in found[1:]] == [1, 0]  # in memory alone; on cards alone it does not fit
+
+
+def test_a_mixture_with_too_little_memory_beside_the_card_says_what_is_missing() -> None:
+    found = suggest(MIXTURE, (a_workstation(memory=32 * GB),), engines=("llamacpp",), context_length=4096, slots=4)
+    assert not any(s.nodes for s in found)
+    assert any("of memory beside it, and the largest node has 31.5 GB" in s.message for s in found)
+
+
+def test_strata_is_offered_where_it_was_installed() -> None:
+    there = a_workstation(memory=64 * GB)
+    there = msgspec.structs.replace(there, engines=(*there.engines, EngineBuild(engine="strata", version="0.2.7")))
+    nodes = (there, msgspec.structs.replace(a_workstation(memory=64 * GB), name="n2"))
+    found = {s.engine: s for s in suggest(MIXTURE, nodes, engines=("llamacpp",), context_length=4096, slots=1)[:2]}
+    assert found["strata"].nodes == 1
+    assert found["strata"].message == (
+        "strata on 1 card of h100-80g with experts in memory: the whole card and 52 GB of memory beside it, on 1 node"
+    )
+    assert found["llamacpp"].nodes == 2
+
+
+def test_a_repository_of_a_mixture_is_offered_to_freetoken_where_it_can_compute() -> None:
+    facts = msgspec.structs.replace(MIXTURE, expert_bytes=())
+    here = suggest(facts, (a_workstation(memory=128 * GB),), engines=("vllm", "sglang"), context_length=4096, slots=4)
+    assert (here[0].engine, here[0].nodes, here[0].args) == ("freetoken", 1, ())
+    assert here[0].message == (
+        "freetoken on 1 card of h100-80g with experts in memory: the whole card and 64 GB of memory beside it, "
+        "on 1 node"
+    )
+    old = (a_workstation(memory=128 * GB, capability="7.5"),)
+    for nodes, model in (
+        (old, facts),
+        ((a_workstation(memory=128 * GB),), msgspec.structs.replace(facts, experts=0)),
+        ((a_workstation(memory=128 * GB, card=80 * GB),), facts),
+    ):
+        found = suggest(model, nodes, engines=("vllm", "sglang"), context_length=4096, slots=4)
+        assert "freetoken" not in {s.engine for s in found}
 
 
 @pytest.mark.parametrize("facts", [None, ModelFacts()])

@@ -6,6 +6,7 @@ Pure data, no behaviour; importing it costs a few milliseconds.
 
 from llmgw.api.actions.bands import BANDS
 from llmgw.api.actions.cluster import AUDIT, LOGS, STATUS, WATCH
+from llmgw.api.actions.engines import ENGINES
 from llmgw.api.actions.keys import KEYS, USAGE
 from llmgw.api.actions.models import MODELS
 from llmgw.api.actions.nodes import JOIN, NODES
@@ -24,6 +25,7 @@ from llmgw.api.actions.words import Target as Target
 ACTIONS: tuple[Action, ...] = (
     *STATUS,
     *NODES,
+    *ENGINES,
     *MODELS,
     *KEYS,
     *SCOPES,

@@ -46,7 +46,7 @@ LOGS: tuple[Action, ...] = (
         id="cluster.logs",
         key="l",
         label="Logs",
-        help="lines of a replica's engine, a node's agent or the server, or the requests that were served",
+        help="lines of a replica's engine, a node's agent, an installation or the server, or served requests",
         target=Target.REPLICA,
         permission=OP,
         method="GET",
@@ -56,9 +56,9 @@ LOGS: tuple[Action, ...] = (
         arguments=(
             Argument(
                 name="target",
-                help="replica, node or `server`; none with --requests",
+                help="replica, node, `NODE:vllm` for what installing it printed, or `server`; none with --requests",
                 required=False,
-                metavar="REPLICA|NODE|server",
+                metavar="REPLICA|NODE|NODE:ENGINE|server",
             ),
             _TAIL,
             _FOLLOW,

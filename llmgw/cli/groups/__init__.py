@@ -5,6 +5,7 @@ from llmgw.cli.groups import (
     audit,
     bands,
     cluster,
+    engines,
     keys,
     logs,
     models,
@@ -23,6 +24,7 @@ from llmgw.cli.groups import (
 HANDLERS: dict[tuple[str, ...], Handler] = {
     **cluster.HANDLERS,
     **nodes.HANDLERS,
+    **engines.HANDLERS,
     **models.HANDLERS,
     **replicas.HANDLERS,
     **keys.HANDLERS,

@@ -14,7 +14,7 @@ def explain_table(out: Output, answer: Explanation) -> None:
             ("next", answer.would_place or "nowhere"),
             (
                 "needs",
-                f"{size(answer.need_bytes)}: {answer.need_detail}".removesuffix(": ") if answer.need_bytes else "",
+                f"{_needs(answer)}: {answer.need_detail}".removesuffix(": ") if answer.need_bytes else "",
             ),
             ("because", answer.message),
         ]
@@ -31,6 +31,11 @@ def explain_table(out: Output, answer: Explanation) -> None:
     out.table(
         ["NODE", "PROFILE", "FITS", "RULE", "MISSING", "MESSAGE"], rows, empty="there is no node to look at", apart=True
     )
+
+
+def _needs(answer: Explanation) -> str:
+    beside = f" on cards and {size(answer.need_host_bytes)} of memory beside them" if answer.need_host_bytes else ""
+    return size(answer.need_bytes) + beside
 
 
 def _fits(fits: bool) -> str:

@@ -15,7 +15,7 @@ from llmgw.cli.context import Context, Handler
 from llmgw.cli.format import size
 from llmgw.cli.groups.explain import explain_table
 from llmgw.cli.output import Output
-from llmgw.core.catalog import Model, Scaling, check_model
+from llmgw.core.catalog import Model, Profile, Scaling, check_model
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fallbacks import relying_on
 from llmgw.core.money import NONE, money
@@ -76,10 +76,16 @@ def show(ctx: Context) -> None:
         ctx.out.table(["ENDPOINT", "ITS MODEL", "KEYS FILE", "CA FILE"], outside, apart=True)
         return
     rows = [
-        [p.name, str(p.priority), p.engine, p.gpu_class or "CPU", str(p.tp), str(p.slots), " ".join(p.args)]
+        [p.name, str(p.priority), p.engine, p.gpu_class or "CPU", _shape(p), str(p.slots), " ".join(p.args)]
         for p in model.spec.profiles
     ]
     ctx.out.table(["PROFILE", "PRIORITY", "ENGINE", "CARDS", "TP", "SLOTS", "ARGS"], rows, apart=True)
+
+
+def _shape(profile: Profile) -> str:
+    """Its cards: `4`, or `8 × 2 on 2 nodes` for stages and several nodes."""
+    stages = f" × {profile.pp}" if profile.pp > 1 else ""
+    return f"{profile.tp}{stages}" + (f" on {profile.nodes} nodes" if profile.nodes > 1 else "")
 
 
 def _prices(prices: Prices | None) -> str:

@@ -74,8 +74,8 @@ def show(ctx: Context) -> None:
     )
     for problem in node.problems:
         ctx.out.line(f"! {problem}")
-    engines = [[e.engine, e.version, "yes" if e.usable else "no", e.why_not] for e in node.engines]
-    ctx.out.table(["ENGINE", "VERSION", "USABLE", "WHY NOT"], engines, empty="no engine can start there", apart=True)
+    engines = [[e.engine, e.version, "yes" if e.usable else "no", e.why_not or e.installing] for e in node.engines]
+    ctx.out.table(["ENGINE", "VERSION", "USABLE", "NOTE"], engines, empty="no engine can start there", apart=True)
     headers = ["CARD", "NAME", "CLASS", "MEMORY", "BUSY", "TEMP", "POWER", "REPLICA", "PROBLEM"]
     ctx.out.table(headers, [_card(card) for card in node.cards], apart=True)
 

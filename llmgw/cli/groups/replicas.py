@@ -20,24 +20,33 @@ def replicas(ctx: Context) -> None:
 
 def replica_table(out: Output, answer: Sequence[ReplicaInfo], *, apart: bool = False) -> None:
     """A line a replica."""
-    rows = [
-        [
-            r.id,
-            r.model,
-            r.node,
-            r.engine,
-            r.state,
-            duration(r.since_s),
-            str(r.pid or "-"),
-            str(r.in_flight),
-            queue_words(r),
-            str(r.restarts),
-            _progress(r.progress) or r.message,
-        ]
-        for r in answer
-    ]
+    rows = [row for replica in answer for row in (_row(replica), *_shards(replica))]
     headers = ["REPLICA", "MODEL", "NODE", "ENGINE", "STATE", "FOR", "PID", "OPEN", "QUEUE", "RESTARTS", "MESSAGE"]
     out.table(headers, rows, empty="no replica runs", apart=apart)
+
+
+def _row(r: ReplicaInfo) -> list[str]:
+    return [
+        r.id,
+        r.model,
+        r.node,
+        r.engine,
+        r.state,
+        duration(r.since_s),
+        str(r.pid or "-"),
+        str(r.in_flight),
+        queue_words(r),
+        str(r.restarts),
+        _progress(r.progress) or r.message,
+    ]
+
+
+def _shards(replica: ReplicaInfo) -> list[list[str]]:
+    """A line for each of its parts, where it spans several nodes; `ctl logs REPLICA/1` reads that one's log."""
+    return [
+        [f"  /{rank} {s.role}", "", s.node, "", s.state, "", str(s.pid or "-"), "", "", "", s.message]
+        for rank, s in enumerate(replica.shards)
+    ]
 
 
 def queue_words(replica: ReplicaInfo) -> str:

@@ -7,6 +7,7 @@ from llmgw.web.admin import (
     audit,
     bands,
     cluster,
+    engines,
     keys,
     logs,
     models,
@@ -33,7 +34,7 @@ def admin_app(control: ControlPlane, access: Access) -> QuartTrio:
     app = new_app("llmgw.admin")
     routes = Routes(app, control, access)
     groups = (
-        *(cluster, nodes, models, replicas, keys, scopes, bands, usage),
+        *(cluster, nodes, engines, models, replicas, keys, scopes, bands, usage),
         *(logs, requests, settings, audit, weights, watch, series),
     )
     for group in groups:

@@ -9,9 +9,12 @@ __all__ = (
     "AgentsStub",
     "Card",
     "CardWear",
+    "CheckEngines",
     "DrainShard",
     "Engine",
+    "EngineChecked",
     "EngineLoads",
+    "EngineWish",
     "EnrollRequest",
     "EnrollResponse",
     "FetchProgress",
@@ -24,8 +27,11 @@ __all__ = (
     "LogLines",
     "LogRequest",
     "MachinePart",
+    "RallyShard",
     "Sensors",
     "ServerMessage",
+    "SetBuilds",
+    "ShardPlace",
     "ShardSpec",
     "ShardState",
     "ShardStatus",
@@ -129,6 +135,10 @@ class AgentMessage(betterproto2.Message):
     card_wear: "CardWear | None" = betterproto2.field(8, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
     engine_loads: "EngineLoads | None" = betterproto2.field(9, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
+    engine_checked: "EngineChecked | None" = betterproto2.field(
+        10, betterproto2.TYPE_MESSAGE, optional=True, group="body"
+    )
 
 
 default_message_pool.register_message("llmgw.v1", "AgentMessage", AgentMessage)
@@ -237,6 +247,19 @@ default_message_pool.register_message("llmgw.v1", "CardWear", CardWear)
 
 
 @dataclass(eq=False, repr=False)
+class CheckEngines(betterproto2.Message):
+    request_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+
+    engine: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+    """
+    empty: every engine the agent knows
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "CheckEngines", CheckEngines)
+
+
+@dataclass(eq=False, repr=False)
 class DrainShard(betterproto2.Message):
     shard_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
 
@@ -258,8 +281,57 @@ class Engine(betterproto2.Message):
 
     why_not: "str" = betterproto2.field(4, betterproto2.TYPE_STRING)
 
+    installing: "str" = betterproto2.field(5, betterproto2.TYPE_STRING)
+    """
+    the version that is to take its place, and how far it is
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "Engine", Engine)
+
+
+@dataclass(eq=False, repr=False)
+class EngineChecked(betterproto2.Message):
+    request_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+
+    engine: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+    """
+    empty where the whole request is refused, with `failed`
+    """
+
+    version: "str" = betterproto2.field(3, betterproto2.TYPE_STRING)
+
+    installed: "bool" = betterproto2.field(4, betterproto2.TYPE_BOOL)
+
+    written: "int" = betterproto2.field(5, betterproto2.TYPE_UINT32)
+    """
+    flags the agent's own command line has
+    """
+
+    allowed: "int" = betterproto2.field(6, betterproto2.TYPE_UINT32)
+    """
+    flags a profile may add
+    """
+
+    unknown_written: "list[str]" = betterproto2.field(7, betterproto2.TYPE_STRING, repeated=True)
+    """
+    of them, those the engine does not know
+    """
+
+    unknown_allowed: "list[str]" = betterproto2.field(8, betterproto2.TYPE_STRING, repeated=True)
+
+    failed: "str" = betterproto2.field(9, betterproto2.TYPE_STRING)
+    """
+    why it could not be asked
+    """
+
+    end: "bool" = betterproto2.field(10, betterproto2.TYPE_BOOL)
+    """
+    no more of this request
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "EngineChecked", EngineChecked)
 
 
 @dataclass(eq=False, repr=False)
@@ -304,6 +376,19 @@ class EngineLoads(betterproto2.Message):
 
 
 default_message_pool.register_message("llmgw.v1", "EngineLoads", EngineLoads)
+
+
+@dataclass(eq=False, repr=False)
+class EngineWish(betterproto2.Message):
+    engine: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+
+    version: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+    """
+    "0.30.0", "b10991", or "none"
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "EngineWish", EngineWish)
 
 
 @dataclass(eq=False, repr=False)
@@ -503,6 +588,11 @@ class LogRequest(betterproto2.Message):
 
     follow: "bool" = betterproto2.field(4, betterproto2.TYPE_BOOL)
 
+    engine: "str" = betterproto2.field(5, betterproto2.TYPE_STRING)
+    """
+    not empty: what installing this engine printed; shard_id is empty
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "LogRequest", LogRequest)
 
@@ -534,6 +624,23 @@ class MachinePart(betterproto2.Message):
 
 
 default_message_pool.register_message("llmgw.v1", "MachinePart", MachinePart)
+
+
+@dataclass(eq=False, repr=False)
+class RallyShard(betterproto2.Message):
+    """
+    All weights are there: the shard goes on. Sent to agents whose nodes list a `ray` build.
+    """
+
+    shard_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+
+    head: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+    """
+    host:port of the head's runtime; empty to the head itself
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "RallyShard", RallyShard)
 
 
 @dataclass(eq=False, repr=False)
@@ -647,8 +754,48 @@ class ServerMessage(betterproto2.Message):
 
     log_cancel: "LogCancel | None" = betterproto2.field(8, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
+    rally_shard: "RallyShard | None" = betterproto2.field(9, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
+    check_engines: "CheckEngines | None" = betterproto2.field(
+        10, betterproto2.TYPE_MESSAGE, optional=True, group="body"
+    )
+
+    set_builds: "SetBuilds | None" = betterproto2.field(11, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
 
 default_message_pool.register_message("llmgw.v1", "ServerMessage", ServerMessage)
+
+
+@dataclass(eq=False, repr=False)
+class SetBuilds(betterproto2.Message):
+    """
+    Whether engines take the flags they are given, by their own help. Answered with one EngineChecked an engine.
+    All that the cluster asks of the node, over what its own agent.yaml says; sent on every new stream.
+    """
+
+    builds: "list[EngineWish]" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, repeated=True)
+
+
+default_message_pool.register_message("llmgw.v1", "SetBuilds", SetBuilds)
+
+
+@dataclass(eq=False, repr=False)
+class ShardPlace(betterproto2.Message):
+    """
+    One node's part of a replica.
+    """
+
+    node: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+
+    address: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
+    """
+    host at which the other shards reach it
+    """
+
+    card_uuids: "list[str]" = betterproto2.field(3, betterproto2.TYPE_STRING, repeated=True)
+
+
+default_message_pool.register_message("llmgw.v1", "ShardPlace", ShardPlace)
 
 
 @dataclass(eq=False, repr=False)
@@ -690,6 +837,23 @@ class ShardSpec(betterproto2.Message):
         14, betterproto2.TYPE_MAP, map_meta=betterproto2.map_meta(betterproto2.TYPE_STRING, betterproto2.TYPE_STRING)
     )
 
+    host_bytes: "int" = betterproto2.field(15, betterproto2.TYPE_UINT64)
+    """
+    of the node's memory, beside the cards
+    """
+
+    pp: "int" = betterproto2.field(16, betterproto2.TYPE_UINT32)
+
+    rank: "int" = betterproto2.field(17, betterproto2.TYPE_UINT32)
+    """
+    which of `places` is this shard's; 0 is the head, which answers for all
+    """
+
+    places: "list[ShardPlace]" = betterproto2.field(18, betterproto2.TYPE_MESSAGE, repeated=True)
+    """
+    of a replica on several nodes: all of them, so that one tells of the whole
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "ShardSpec", ShardSpec)
 
@@ -716,6 +880,16 @@ class ShardStatus(betterproto2.Message):
     restarts: "int" = betterproto2.field(8, betterproto2.TYPE_UINT32)
     """
     times the agent started this shard's engine again
+    """
+
+    prepared: "bool" = betterproto2.field(9, betterproto2.TYPE_BOOL)
+    """
+    one of several: its weights are there, and it waits for RallyShard
+    """
+
+    runtime_port: "int" = betterproto2.field(10, betterproto2.TYPE_UINT32)
+    """
+    a head: where the engine's runtime takes in the other shards, once it does
     """
 
 

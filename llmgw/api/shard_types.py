@@ -1,0 +1,16 @@
+"""The parts of a replica that spans several nodes, as operators see them."""
+
+import msgspec
+
+
+class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's part of a replica."""
+
+    role: str
+    """`head`, which answers for all, or `worker`."""
+    node: str
+    state: str
+    pid: int = 0
+    cards: tuple[str, ...] = ()
+    message: str = ""
+    adopted: bool = False
