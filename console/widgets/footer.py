@@ -9,6 +9,8 @@ from console.widgets.paint import LineWidget, Span, spans_width
 
 ALWAYS: list[Span] = [("^p", "key"), (" palette ", "dim")]
 HELP: list[Span] = [("?", "key"), (" help  ", "dim")]
+APART = 1
+"""At least so many more cells than between two commands stand before them."""
 
 
 class Footer(LineWidget):
@@ -32,7 +34,7 @@ class Footer(LineWidget):
 
     def render_line(self, y: int) -> Strip:
         """The line."""
-        room = self.size.width - spans_width(self._always)
+        room = self.size.width - spans_width(self._always) - APART
         spans: list[Span] = []
         for item in self._items:
             if spans_width([*spans, *item]) > room:
