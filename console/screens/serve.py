@@ -75,7 +75,8 @@ class ServeForm(Form[ModelResult]):
         """Those of `ctl model serve`, without the rare ones."""
         state = self.host.store.state
         sources = {*state.weights, *(model.source for model in state.models.values() if not model.spec.external)}
-        engines = {*ENGINES, *(engine.engine for node in state.nodes.values() for engine in node.engines)}
+        named = {engine.engine for node in state.nodes.values() for engine in node.engines}
+        engines = sorted({*ENGINES, *named}, key=_likely)
         classes = {card.gpu_class for node in state.nodes.values() for card in node.cards}
         given = dict(enumerate(self.arguments))
         tokens = (MIN_CONTEXT, MAX_CONTEXT)
@@ -107,11 +108,11 @@ class ServeForm(Form[ModelResult]):
             Field(name="slots", label="slots", help="requests a replica works on", stand_in="4", whole=(1, MAX_SLOTS)),
             Field(name="min", label="least replicas", help="kept at all times", stand_in="1", whole=(0, MAX_REPLICAS)),
             Field(name="max", label="most replicas", help="never exceeded", stand_in="1", whole=(1, MAX_REPLICAS)),
-            Field(name="engine", label="engine", help=_some(engines), stand_in="by the source", offers=sorted(engines)),
+            Field(name="engine", label="engine", help=_some(engines), stand_in="by the source", offers=engines),
             Field(
                 name="gpu_class",
                 label="GPU class",
-                help=_some(classes) or "no card has joined",
+                help=_some(sorted(classes)) or "no card has joined",
                 stand_in="none: runs on the CPU",
                 offers=sorted(classes),
             ),
@@ -273,8 +274,12 @@ def default_name(source: str) -> str:
         return ""
 
 
-def _some(names: set[str]) -> str:
-    known = sorted(names)
+def _likely(engine: str) -> tuple[bool, int, str]:
+    """Engines as they are known best, then what nodes have besides, and the simulated one last."""
+    return engine == "sim", ENGINES.index(engine) if engine in ENGINES else len(ENGINES), engine
+
+
+def _some(known: Sequence[str]) -> str:
     return ", ".join(known[:2]) + (f", {len(known) - 2} more" if len(known) > 2 else "")
 
 
