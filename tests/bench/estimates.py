@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from llmgw.core.config_facts import config_facts
 from llmgw.core.fit import estimate, kv_cache_bytes
-from llmgw.core.stored import GGUF_TYPES, HEADER_BYTES_PER_TOKEN, gguf_bytes, stored_bytes
 from llmgw.core.units import size
+from tests.bench.stored import GGUF_TYPES, HEADER_BYTES_PER_TOKEN, gguf_bytes, stored_bytes
 
 DATA = Path(os.environ.get("LLMGW_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
 WEIGHTS_WITHIN = 0.02

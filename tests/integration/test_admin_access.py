@@ -45,6 +45,7 @@ BODIES = {
     "tenant.create": {"name": "t"},
     "tenant.limits": {"parallel": 0},
     "tenant.budget": {"budgets": []},
+    "node.build": {"engine": "vllm", "version": "none"},
     "node.join-token": {},
     "setting.set": {"value": 1},
     "weights.fetch": {"source": "file:/m/x.gguf"},

@@ -214,3 +214,106 @@ def test_noise_after_the_magic_is_read_or_refused(noise: bytes) -> None:
             read(start + noise)
         except InvalidInput:
             pass
+
+
+def described(architecture: str, **figures: int | list[int]) -> bytes:
+    """A header of six layers of 512, eight heads and two of keys and values; `__` in a name stands for a dot."""
+    plain: dict[str, int | list[int]] = {
+        "block_count": 6,
+        "embedding_length": 512,
+        "attention.head_count": 8,
+        "attention.head_count_kv": 2,
+    }
+    named = plain | {name.replace("__", "."): figure for name, figure in figures.items()}
+    entries = [text("general.architecture", architecture)]
+    for name, figure in named.items():
+        key = f"{architecture}.{name}"
+        entries.append(u32s(key, figure) if isinstance(figure, list) else u32(key, figure))
+    return gguf(entries)
+
+
+A_LAYER = 2 * 2 * 2 * 64
+
+
+@pytest.mark.parametrize(
+    ("data", "kv_bytes", "windowed", "state"),
+    [
+        (described("glm4moe", nextn_predict_layers=1), 5 * A_LAYER, 0, 0),
+        (described("gemma3", attention__sliding_window=64), 6 * A_LAYER, 5 * A_LAYER, 0),
+        (described("llama4"), 6 * A_LAYER, 5 * A_LAYER, 0),
+        (
+            described("any", attention__sliding_window=64, attention__sliding_window_pattern=[1, 0, 1, 0, 1, 0]),
+            6 * A_LAYER,
+            3 * A_LAYER,
+            0,
+        ),
+        (described("any", attention__sliding_window=64), 6 * A_LAYER, 0, 0),
+        (described("any", attention__shared_kv_layers=2), 4 * A_LAYER, 0, 0),
+        (
+            described(
+                "qwen3next",
+                full_attention_interval=3,
+                ssm__inner_size=64,
+                ssm__state_size=8,
+                ssm__conv_kernel=4,
+                ssm__group_count=2,
+            ),
+            2 * A_LAYER,
+            0,
+            4 * 4 * (64 * 8 + 3 * (64 + 2 * 2 * 8)),
+        ),
+        (
+            described(
+                "jamba",
+                attention__head_count_kv=[0, 2, 0, 0, 2, 0],
+                ssm__inner_size=64,
+                ssm__state_size=8,
+                ssm__conv_kernel=4,
+            ),
+            2 * A_LAYER,
+            0,
+            4 * 4 * (64 * 8 + 3 * 64),
+        ),
+        (
+            described(
+                "nemotron_h",
+                attention__head_count_kv=[0, 0, 2, 0, 0, 2],
+                feed_forward_length=[0, 64, 0, 0, 64, 0],
+                ssm__inner_size=64,
+                ssm__state_size=8,
+            ),
+            2 * A_LAYER,
+            0,
+            2 * 4 * 64 * 8,
+        ),
+        (described("falcon-h1", ssm__inner_size=64, ssm__state_size=8), 6 * A_LAYER, 0, 6 * 4 * 64 * 8),
+        (
+            described("lfm2", attention__head_count_kv=[0, 2, 0, 2, 0, 2], shortconv__l_cache=3),
+            3 * A_LAYER,
+            0,
+            3 * 4 * 1024,
+        ),
+    ],
+    ids=[
+        "layers that predict further",
+        "a rule",
+        "chunks",
+        "marks",
+        "no rule",
+        "shared",
+        "linear",
+        "mamba",
+        "feeds apart",
+        "beside",
+        "convolutions",
+    ],
+)
+def test_what_layers_keep_follows_the_header_and_llama_cpps_rules(
+    data: bytes, kv_bytes: int, windowed: int, state: int
+) -> None:
+    found = facts(read(data), 0)
+    assert (found.kv_bytes_per_token, found.sliding_kv_bytes_per_token, found.state_bytes) == (
+        kv_bytes,
+        windowed,
+        state,
+    )

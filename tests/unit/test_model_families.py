@@ -7,7 +7,7 @@ import pytest
 from llmgw.core.config_facts import config_facts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import kv_cache_bytes
-from llmgw.core.stored import GGUF_TYPES, gguf_bytes, stored_bytes
+from tests.bench.stored import GGUF_TYPES, gguf_bytes, stored_bytes
 
 Config = Mapping[str, object]
 DEEPSEEK_V3: Config = {
