@@ -60,7 +60,7 @@ def test_the_client_reads_streams_and_times_their_first_token(programs: tuple[Pa
         seen = time_load(programs[1], plan(port), spread_us=100)
         assert (seen.right, seen.wrong, seen.open_most) == (40, 0, 8)
         assert 0 < seen.first_us[0] <= seen.first_us[1] < seen.total_us[1]
-        assert seen.total_us[0] >= 15 * 2000
+        assert seen.total_us[0] >= 14 * 2000, "the first gap of a stream may be shorter"
         short = time_load(programs[1], plan(port, streams=8, tokens=17), spread_us=0)
         assert (short.right, short.wrong, short.why) == (0, 8, "16 tokens")
         late = time_load(programs[1], plan(port, clients=4, streams=1_000_000, seconds=0.3), spread_us=0)

@@ -30,7 +30,7 @@ def test_the_engine_streams_and_the_load_counts(tmp_path: Path, gap_us: int) -> 
     with engine(compile_engine(tmp_path), gap_us=gap_us, tokens=16) as (pid, port):
         seen = run_load(plan(port))
         assert (seen.requests, seen.wrong) == (40, {})
-        assert seen.total_ms[0] >= 15 * gap_us / 1000
+        assert seen.total_ms[0] >= 14 * gap_us / 1000, "the first gap of a stream may be shorter"
         assert cpu_ms([pid]) >= 0
         assert memory([pid]).rss > 0
         assert run_load(plan(port, tokens=17, streams=8)).wrong == {"16 tokens": 8}
