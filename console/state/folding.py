@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from console.state.cluster import ClusterState
+from console.state.index import nodes_of
 from llmgw.api.watch import NodeRow
 
 FOLD_OVER = 40
@@ -120,7 +121,7 @@ def arrange(state: ClusterState, names: Iterable[str], folds: Folds, across: int
 
 def _groups(state: ClusterState, names: Iterable[str]) -> dict[str, GroupLine]:
     members: dict[tuple[str, str, int], list[str]] = {}
-    unsteady = {replica.node for replica in state.replicas.values() if replica.state != "ready"}
+    unsteady = {name for row in state.replicas.values() if row.state != "ready" for name in nodes_of(row)}
     for name in names:
         node = state.nodes[name]
         kind = quiet_kind(state, node, unsteady)

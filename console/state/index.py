@@ -20,7 +20,7 @@ class _Places:
     @cached_property
     def by_node(self) -> Mapping[str, tuple[str, ...]]:
         """Node → ids of the replicas on it, in order."""
-        return self._grouped(_nodes)
+        return self._grouped(nodes_of)
 
     def _grouped(self, by: Callable[[ReplicaRow], tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         groups: dict[str, list[str]] = {}
@@ -52,10 +52,10 @@ class ReplicaIndex:
         return tuple(self._replicas[key] for key in self._places.by_node.get(node, ()))
 
 
-def _nodes(row: ReplicaRow) -> tuple[str, ...]:
+def nodes_of(row: ReplicaRow) -> tuple[str, ...]:
     """Its node, or those of all its shards."""
     return tuple(shard.node for shard in row.shards) or (row.node,)
 
 
 def _place(row: ReplicaRow | None) -> tuple[str, tuple[str, ...]] | None:
-    return None if row is None else (row.model, _nodes(row))
+    return None if row is None else (row.model, nodes_of(row))

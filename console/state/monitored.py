@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from console.state.cards import CardAt, card_at, cards_of
 from console.state.cluster import ALL, ClusterState
+from console.state.index import nodes_of
 from llmgw.api.series import BY_NAME, Of, Scope, SeriesAnswer
 from llmgw.api.watch import ReplicaRow, TrafficRow
 
@@ -207,7 +208,12 @@ def _cluster(state: ClusterState) -> dict[str, float | None]:
 def _model(state: ClusterState, name: str) -> dict[str, float | None]:
     replicas = state.replicas_of(name)
     held = {uuid for replica in replicas for uuid in replica.cards}
-    on = [card for node in {r.node for r in replicas} for card in cards_of(state, node) if card.card.uuid in held]
+    on = [
+        card
+        for node in {n for r in replicas for n in nodes_of(r)}
+        for card in cards_of(state, node)
+        if card.card.uuid in held
+    ]
     values = {**_asked(state.traffic.get(name)), **_cards(on)}
     values |= _engines(replicas)
     values["tokens_per_wh"] = _per_wh(values["output_tokens"], values["power"])

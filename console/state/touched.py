@@ -2,6 +2,7 @@
 
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
+from console.state.index import nodes_of
 from llmgw.api.watch import ReplicaRow
 
 
@@ -11,7 +12,7 @@ def touched_nodes(before: ClusterState, state: ClusterState, diff: Diff) -> froz
     for key in diff.keys("replicas"):
         old, new = before.replicas.get(key), state.replicas.get(key)
         if _told(old) != _told(new):
-            found.update(row.node for row in (old, new) if row is not None)
+            found.update(node for row in (old, new) if row is not None for node in nodes_of(row))
     return frozenset(found)
 
 
@@ -33,7 +34,7 @@ def _said(replica: ReplicaRow | None) -> tuple[object, ...] | None:
 
 
 def _told(replica: ReplicaRow | None) -> tuple[object, ...] | None:
-    return None if replica is None else (replica.node, replica.model, replica.state, replica.progress)
+    return None if replica is None else (nodes_of(replica), replica.model, replica.state, replica.progress)
 
 
 def _state_of(state: ClusterState, name: str) -> str | None:

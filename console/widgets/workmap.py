@@ -14,6 +14,7 @@ from textual.strip import Strip
 from console.figures import percent, plural, watts
 from console.state.cards import Mode, cards_of
 from console.state.cluster import ClusterState
+from console.state.index import nodes_of
 from console.state.loads import NodeLoad
 from console.text import fit, plain
 from console.widgets.gpu_cells import cell
@@ -98,7 +99,7 @@ class WorkMap(LineWidget):
     def _rank(self, now: float) -> None:
         state, room = self._state, self.size.height
         self._ranked_at = now
-        self._coming = {row.node: row for row in state.replicas.values() if row.state in COMING}
+        self._coming = {name: row for row in state.replicas.values() if row.state in COMING for name in nodes_of(row)}
         names: list[str] = list(state.nodes)
         if len(names) > room > 0:
             staying = frozenset(self._shown)

@@ -39,7 +39,8 @@ class RoutingBuilder:
         admission: Admission = _RULES,
     ) -> Routing:
         """The routing of this moment; the same object as last time when nothing changed."""
-        declared = {entry.model.name: entry.model.fallbacks for entry in snapshot.entries}
+        # One that makes pictures answers nobody, whoever named it before it did.
+        declared = {e.model.name: e.model.fallbacks for e in snapshot.entries if not e.model.pictures}
         routing = Routing(
             revision="",
             models=tuple(

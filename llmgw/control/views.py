@@ -182,7 +182,7 @@ def model_info(
     outside = 0 if model.stopped else len(model.endpoints)
     lost = {n.name for n in snapshot.nodes if n.link is NodeLink.LOST}
     mine = [r for r in snapshot.replicas if r.model == model.name]
-    ready = sum(1 for r in mine if r.state is ShardState.READY and r.node not in lost)
+    ready = sum(1 for r in mine if r.state is ShardState.READY and lost.isdisjoint(r.nodes))
     return ModelInfo(
         name=model.name,
         state=model_state(entry, mine, ready, unplaced),

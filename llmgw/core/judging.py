@@ -116,11 +116,12 @@ def _judge_cards(trial: _Trial) -> NodeVerdict:
 
 def _judge_beside(trial: _Trial, on_cards: str, cards: tuple[CardVerdict, ...]) -> NodeVerdict:
     """The cards have room; whether the node's memory has it for what goes beside them."""
-    wanted, free = beside_wanted(trial.profile, trial.need), node_room(trial.node, trial.held)
+    # A node may be short of memory without that being in the way of what needs none of it.
+    wanted, free = beside_wanted(trial.profile, trial.need), max(0, node_room(trial.node, trial.held))
     beside = "the card" if trial.profile.cards_per_node == 1 else "the cards"
     if wanted > free:
         missing = wanted - free
-        text = f"needs {size(wanted)} of memory beside {beside}, has {size(max(0, free))} free, {size(missing)} missing"
+        text = f"needs {size(wanted)} of memory beside {beside}, has {size(free)} free, {size(missing)} missing"
         return trial.refuse("memory", text, missing, cards)
     in_memory = f", {size(wanted)} of {size(free)} free memory beside {beside}" if wanted else ""
     return trial.accept(f"fits: {on_cards}{in_memory}", cards)

@@ -225,7 +225,7 @@ def _spot(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica
         return _Spot(place, room - wanted) if wanted <= room else None
     host = beside_wanted(profile, need)
     taken = _fitting(node, profile, need, held)[: profile.cards_per_node]
-    if len(taken) < profile.cards_per_node or host > node_room(node, held):
+    if len(taken) < profile.cards_per_node or host > max(0, node_room(node, held)):
         return None
     share = taken[0][0] if need.whole_card else need.per_card_bytes
     uuids = tuple(uuid for _, _, uuid in taken)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from llmgw.core.capability import too_old
-from llmgw.core.catalog import Profile
+from llmgw.core.catalog import ONE_CARD_ENGINES, Profile
 from llmgw.core.cluster import RUNTIME, Card, Node, Replica, ShardState
 from llmgw.core.fit import MemoryNeed
 from llmgw.core.units import GB, MIB
@@ -48,13 +48,17 @@ def room_on(card: Card, profile: Profile, need: MemoryNeed, held: Sequence[Repli
 
 def why_not_card(card: Card, profile: Profile, need: MemoryNeed, held: Sequence[Replica]) -> tuple[str, str] | None:
     """Rule and sentence that keep the replica off a card, however much room it has."""
-    if old := too_old(card.compute_capability, need.capability, what=f"{profile.engine} with these weights"):
-        return "capability", old
+    if need.capability is not None:
+        old = too_old(card.compute_capability, need.capability, what=f"{profile.engine} with these weights")
+        if old:
+            return "capability", old
     if profile.nodes > 1 and card.parent:
         return "part", "is part of a card, and a replica that spans nodes takes whole ones"
     if need.whole_card and any(card.uuid in replica.cards for replica in held):
         return "taken", f"a replica holds it, and {profile.engine} needs one for itself"
-    return None
+    # What it may grow to is not in its promise: a stranger may have held a part of the card when that was given.
+    owner = next((r for r in held if r.engine in ONE_CARD_ENGINES and card.uuid in r.cards), None)
+    return None if owner is None else ("taken", f"{owner.engine} holds it for itself")
 
 
 def memory_wanted(profile: Profile, need: MemoryNeed) -> int:

@@ -113,3 +113,13 @@ def test_who_asks_it_is_told_why_and_no_list_has_it() -> None:
     assert caught.value.status == 404, "who may not use it is told nothing of it"
     names = [model["id"] for model in msgspec.json.decode(list_models(routes, anyone))["data"]]
     assert names == ["m"]
+
+
+def test_a_model_that_came_to_make_pictures_is_passed_over_in_chains_that_name_it() -> None:
+    entries = (
+        an_entry(a_model("chat", fallbacks=("flux", "other"))),
+        an_entry(flux()),
+        an_entry(a_model("other")),
+    )
+    routing = RoutingBuilder("me").build(Snapshot(now=0.0, entries=entries), Timeouts(), {})
+    assert [model.fallbacks for model in routing.models] == [("other",), (), ()]

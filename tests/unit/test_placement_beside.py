@@ -11,7 +11,7 @@ from llmgw.core.fit import FREETOKEN_HOST_BYTES, PYTHON_ENGINE_BYTES
 from llmgw.core.placement import Decision, place, place_many
 from llmgw.core.room import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES, node_room
 from llmgw.core.snapshot import CatalogEntry, Snapshot
-from tests.support.builders import GB, a_card, a_model, a_node, a_profile, a_replica, a_snapshot, an_entry
+from tests.support.builders import GB, a_card, a_model, a_node, a_profile, a_replica, a_snapshot, an_entry, changed
 
 MIXTURE = ModelFacts(
     weights_bytes=52 * GB,
@@ -193,3 +193,25 @@ def test_neither_a_card_nor_the_memory_beside_it_is_over_committed(
         taken = sum(place.memory_bytes + (place.host_bytes if unified else 0) for place in on_it)
         assert not on_it or taken <= (card.memory_total_bytes or 0) - CARD_RESERVE_BYTES
         assert kind == "llamacpp" or len(on_it) <= 1
+
+
+def test_a_card_given_away_whole_takes_nobody_when_a_stranger_left_it() -> None:
+    crowded = on_node(entry(alone()), a_small_card(memory_used_bytes=10 * GB)).placement
+    assert crowded is not None
+    owner = a_replica(id="o", engine="freetoken", memory_bytes=crowded.memory_bytes, host_bytes=GB, cards=crowded.cards)
+    wanted = entry(mixed(), ModelFacts(weights_bytes=GB))
+    decision = place(wanted, changed(snapshot(a_small_card()), replicas=(owner,)))
+    assert decision.placement is None
+    (card,) = decision.verdicts[0].cards
+    assert (card.rule, card.message) == ("taken", "freetoken holds it for itself")
+    assert place_many(wanted, changed(snapshot(a_small_card()), replicas=(owner,)), 1) == []
+
+
+def test_a_node_short_of_memory_takes_what_needs_none_beside_its_cards() -> None:
+    wanted = entry(mixed(), ModelFacts(weights_bytes=GB))
+    node = a_node(
+        memory=64 * GB, memory_available_bytes=NODE_RESERVE_BYTES // 2, cards=(a_small_card(),), engines=ENGINES
+    )
+    decision = place(wanted, a_snapshot(nodes=(node,)))
+    assert decision.placement is not None
+    assert decision.verdicts[0].fits

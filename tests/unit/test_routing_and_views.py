@@ -6,7 +6,7 @@ from llmgw.api.types import ServeRequest
 from llmgw.control import settings, views
 from llmgw.control.routing import RoutingBuilder
 from llmgw.control.serve import changed_fields, check_servable, model_for
-from llmgw.core.cluster import FetchProgress, NodeLink, ShardState
+from llmgw.core.cluster import FetchProgress, NodeLink, Shard, ShardState
 from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.core.prices import Prices
 from llmgw.core.reconcile import Unplaced
@@ -70,6 +70,14 @@ def test_a_lost_nodes_replica_is_used_only_while_there_is_no_other() -> None:
     builder = RoutingBuilder("me")
     assert [r.id for r in builder.build(alone, Timeouts(), {}).replicas] == ["lost"]
     assert [r.id for r in builder.build(both, Timeouts(), {}).replicas] == ["here"]
+
+
+def test_a_replica_with_one_lost_node_is_not_counted_as_ready() -> None:
+    nodes = (a_node("n1"), a_node("n2", link=NodeLink.LOST))
+    torn = a_replica(shards=(Shard(node="n1", state=ShardState.READY), Shard(node="n2", state=ShardState.READY)))
+    unplaced = Unplaced(model="m", missing=1, message="needs 2 nodes")
+    info = views.model_info(an_entry(), None, a_snapshot(nodes=nodes, replicas=(torn,)), unplaced)
+    assert (info.ready, info.state, info.message) == (0, "pending", "needs 2 nodes")
 
 
 def test_a_models_state_is_the_best_its_replicas_can_claim() -> None:
