@@ -52,7 +52,9 @@ def test_what_leads_out_or_is_too_large_is_refused(tmp_path: Path, members: list
     assert not Path("/etc/evil").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"no archive", release_archive()[:50_000]])
+@pytest.mark.parametrize(
+    "data", [b"", b"no archive", release_archive()[:50_000]], ids=["nothing", "no archive", "half of one"]
+)
 def test_what_is_no_archive_or_half_of_one_is_said(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(BuildFailed, match=r"a\.tar\.gz cannot be unpacked"):
         unpack(put(tmp_path, data), tmp_path / "out")
