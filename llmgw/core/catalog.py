@@ -305,6 +305,12 @@ def _check_shape(profile: Profile, where: str) -> None:
             "make them the same",
             field=f"{where}.gpus_per_node",
         )
+    if profile.cards_per_node > MAX_TP:
+        raise InvalidInput(
+            f"tp {profile.tp} × pp {profile.pp} are {plural(cards, 'card')}, and a node has at most {MAX_TP}: "
+            "name more nodes",
+            field=f"{where}.nodes",
+        )
 
 
 def _check_prices(prices: Prices) -> None:

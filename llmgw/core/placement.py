@@ -7,7 +7,7 @@ several nodes takes as many of them in that order, or none (`spanning`).
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -77,7 +77,7 @@ def place(entry: CatalogEntry, snapshot: Snapshot) -> Decision:
             spot = _spot(node, profile, profile_need, here)
             if spot is not None:
                 candidates.append((_rank(entry, node, spot, here), spot.placement))
-        best = _best(candidates, profile, snapshot)
+        best = _best(candidates, profile, with_fabric(snapshot.nodes) if profile.nodes > 1 else ())
         if best is not None:
             message = f"goes to {best.where} with profile {profile.name}"
             return Decision(placement=best, need=profile_need, verdicts=(*verdicts, *judged), message=message)
@@ -89,13 +89,18 @@ def place(entry: CatalogEntry, snapshot: Snapshot) -> Decision:
     return Decision(placement=None, need=need, verdicts=tuple(verdicts), message=message)
 
 
-def _best(candidates: Sequence[tuple["_Rank", Placement]], profile: Profile, snapshot: Snapshot) -> Placement | None:
-    """The best of the places found; of several nodes' parts together, where the profile spans several."""
+def _best(
+    candidates: Sequence[tuple["_Rank", Placement]], profile: Profile, fabric: Collection[str]
+) -> Placement | None:
+    """The best of the places found; of several nodes' parts together, where the profile spans several.
+
+    `fabric` are nodes that such a profile prefers.
+    """
     if profile.nodes == 1:
         return min(candidates, key=lambda c: c[0])[1] if candidates else None
     ranked = [placement for _, placement in sorted(candidates, key=lambda c: c[0])]
     parts = [NodePlace(node=place.node, cards=place.cards) for place in ranked]
-    places = chosen(parts, profile, with_fabric(snapshot.nodes))
+    places = chosen(parts, profile, fabric)
     if not places:
         return None
     cards = tuple(uuid for place in places for uuid in place.cards)
@@ -142,7 +147,7 @@ def _spread(
 ) -> None:
     """`place_many` for a profile that spans several nodes: adds to `found`, and to `held` what was promised."""
     need = _need(entry, profile)
-    nodes = {node.name: node for node in snapshot.nodes}
+    nodes, fabric = {node.name: node for node in snapshot.nodes}, with_fabric(snapshot.nodes)
     spots: dict[str, tuple[_Rank, Placement]] = {}
 
     def consider(name: str) -> None:
@@ -153,7 +158,7 @@ def _spread(
 
     for name in nodes:
         consider(name)
-    while len(found) < count and (best := _best(list(spots.values()), profile, snapshot)) is not None:
+    while len(found) < count and (best := _best(list(spots.values()), profile, fabric)) is not None:
         found.append(best)
         promised = _promise(entry, best, len(found))
         for place in best.places:

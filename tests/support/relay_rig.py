@@ -37,15 +37,35 @@ class SocketClient:
 
     def received(self) -> bytes:
         """All that arrived so far."""
-        out = b""
-        while True:
-            try:
-                data = self.far.recv(1 << 20)
-            except BlockingIOError:
-                return out
-            if not data:
-                return out
-            out += data
+        return drained(self.far)
+
+
+@dataclass
+class KeptPool:
+    """Where the engine's connection goes afterwards."""
+
+    reactor: Reactor
+    kept: bool = False
+
+    def put(self, _upstream: Upstream) -> None:
+        """It may be used again."""
+        self.kept = True
+
+    def forget(self, _upstream: Upstream) -> None:
+        """It was closed."""
+
+
+def drained(sock: socket.socket) -> bytes:
+    """All that has arrived at a socket that does not block."""
+    out = b""
+    while True:
+        try:
+            data = sock.recv(1 << 20)
+        except BlockingIOError:
+            return out
+        if not data:
+            return out
+        out += data
 
 
 @dataclass

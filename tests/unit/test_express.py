@@ -22,6 +22,7 @@ from llmgw.router.reactor import Reactor, Signal
 from llmgw.router.relay import Stream
 from llmgw.router.token_usage import Usage
 from llmgw.router.upstream import Owner, Upstream
+from tests.support.relay_rig import KeptPool
 from tests.support.scripted_engine import DONE, chunk, token, usage_event
 
 pytestmark = pytest.mark.usefixtures("either_pass")
@@ -65,27 +66,12 @@ class Body:
         self.parts.append(data)
 
 
-@dataclass
-class Pool:
-    """Where the connection goes afterwards."""
-
-    reactor: Reactor
-    kept: bool = False
-
-    def put(self, _upstream: Upstream) -> None:
-        """It may be used again."""
-        self.kept = True
-
-    def forget(self, _upstream: Upstream) -> None:
-        """It was closed."""
-
-
 class Rig:
     """A real connection and a real stream; the test plays reactor, engine and client."""
 
     def __init__(self, engine: socket.socket, sock: socket.socket, *, withhold: bool) -> None:
         self.engine, self.client, self.reactor = engine, Client(), Reactor()
-        self.pool = Pool(self.reactor)
+        self.pool = KeptPool(self.reactor)
         self.upstream = Upstream(cast("Owner", self.pool), sock)
         self.cells = new_cells(INTER_TOKEN_S)
         self.stream = Stream(

@@ -62,6 +62,7 @@ def placed(entry: CatalogEntry, *nodes: Node) -> Placement:
         ({"engine": "sglang", "pp": 1}, "nodes", "sglang runs on one node"),
         ({"engine": "sglang", "nodes": 1}, "pp", "sglang runs on one node, and there with tp alone"),
         ({"nodes": 17}, "nodes", "17 is outside 1 to 16"),
+        ({"nodes": 1, "tp": 64, "pp": 2}, "nodes", "tp 64 × pp 2 are 128 cards, and a node has at most 64"),
     ],
 )
 def test_a_shape_that_does_not_add_up_is_refused(over: dict[str, object], field: str, words: str) -> None:
@@ -72,8 +73,16 @@ def test_a_shape_that_does_not_add_up_is_refused(over: dict[str, object], field:
 
 
 def test_shapes_that_add_up_are_taken() -> None:
-    for over in ({}, {"gpus_per_node": 2}, {"tp": 4, "pp": 1}, {"nodes": 1, "tp": 1}, {"nodes": 4}):
-        check_model(a_model(profiles=(two(**over),)))
+    for over, each in (
+        ({}, 2),
+        ({"gpus_per_node": 2}, 2),
+        ({"tp": 4, "pp": 1}, 2),
+        ({"nodes": 1, "tp": 1}, 2),
+        ({"nodes": 4}, 1),
+    ):
+        profile = two(**over)
+        check_model(a_model(profiles=(profile,)))
+        assert profile.cards_per_node == each
 
 
 def test_a_shape_is_part_of_what_needs_a_restart_and_none_is_no_news() -> None:

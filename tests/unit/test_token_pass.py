@@ -26,6 +26,7 @@ from llmgw.router.relay import Stream
 from llmgw.router.token_usage import Usage
 from llmgw.router.upstream import Owner, Upstream
 from tests.support.passes import Kind, in_c, passing_by
+from tests.support.relay_rig import KeptPool, drained
 from tests.support.scripted_engine import DONE, LAST_CHUNK, SSE_HEAD, chunk, token, usage_event
 
 KINDS: tuple[Kind, Kind] = ("c", "python")
@@ -49,21 +50,6 @@ class Client:
         self.sock.close()
 
 
-@dataclass
-class Pool:
-    """Where the engine's connection goes afterwards."""
-
-    reactor: Reactor
-    kept: bool = False
-
-    def put(self, _upstream: Upstream) -> None:
-        """It may be used again."""
-        self.kept = True
-
-    def forget(self, _upstream: Upstream) -> None:
-        """It was closed."""
-
-
 class Rig:
     """A stream between two real sockets, on the reactor's own loop."""
 
@@ -75,7 +61,7 @@ class Rig:
         for sock in (self.engine, near, mine, self.far):
             sock.setblocking(False)
             stack.callback(sock.close)
-        self.client, self.pool = Client(mine), Pool(self.reactor)
+        self.client, self.pool = Client(mine), KeptPool(self.reactor)
         self.upstream = Upstream(cast("Owner", self.pool), near)
         stack.callback(self.upstream.close)
         self.cells = new_cells(INTER_TOKEN_S)
@@ -110,15 +96,7 @@ class Rig:
 
     def received(self) -> bytes:
         """What the client has."""
-        out = b""
-        while True:
-            try:
-                data = self.far.recv(1 << 20)
-            except BlockingIOError:
-                return out
-            if not data:
-                return out
-            out += data
+        return drained(self.far)
 
     def outcome(self) -> tuple[object, ...]:
         """All there is to see."""
