@@ -8,9 +8,12 @@ from console.screens.registry import TABS, ViewSpec
 from console.text import width
 from console.widgets.paint import LineWidget, Span
 
+HERE = " {digit} {title} "
+"""The tab one is at, which is set off by its ground."""
+
 
 class Tabs(LineWidget):
-    """One line of tabs; titles shorten, then go, where there is no room."""
+    """One line of tabs; they close up, then keep their digits alone, where there is no room: no word is cut."""
 
     class Chosen(Message):
         """A tab was clicked."""
@@ -38,14 +41,17 @@ class Tabs(LineWidget):
             self.refresh()
 
     def _labels(self) -> list[tuple[str, str]]:
-        full = [(view.name, f" {view.digit} {view.title} ") for view in self._tabs]
-        if sum(width(label) for _, label in full) <= self.size.width:
-            return full
-        short = [(view.name, f" {view.digit} {view.title[:4]} ") for view in self._tabs]
-        if sum(width(label) for _, label in short) <= self.size.width:
-            return short
+        """Whole words as long as there is room for all of them beside the page's name; else digits."""
+        room = self.size.width - (width(self._crumb) + 2 if self._crumb else 0)
+        for form in (HERE, " {digit}{title}"):
+            labels = self._as(form)
+            if sum(width(label) for _, label in labels) <= room:
+                return labels
+        return self._as(" {digit}")
+
+    def _as(self, form: str) -> list[tuple[str, str]]:
         return [
-            (view.name, f" {view.digit} {view.title} " if view.name == self._here else f" {view.digit}")
+            (view.name, (HERE if view.name == self._here else form).format(digit=view.digit, title=view.title))
             for view in self._tabs
         ]
 
@@ -56,8 +62,7 @@ class Tabs(LineWidget):
             if name == self._here:
                 spans.append((label, "tab"))
             else:
-                digit = label[: label.index(label.strip()[0]) + 1]
-                spans += [(digit, "key"), (label[len(digit) :], "dim")]
+                spans += [(label[:2], "key"), (label[2:], "dim")]
         return self.pair(spans, [(f" {self._crumb} ", "accent")] if self._crumb else [], self.size.width)
 
     def on_click(self, event: events.Click) -> None:

@@ -44,6 +44,31 @@ async def test_digits_change_views_and_history_leads_back() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("columns", "tabs", "beside"),
+    [
+        (120, " 1 Overview  2 Models  3 Replicas  4 Nodes ", " 1 Overview  2 Models  3 Replicas  4 Nodes "),
+        (
+            80,
+            " 1Overview 2 Models  3Replicas 4Nodes 5GPUs 6Monitor 7Weights 8Keys 0Audit",
+            " 1 2 Models  3 4 5 6 7 8 0 ",
+        ),
+        (40, " 1 2 Models  3 4 5 6 7 8 0", " 1 2 Models  3 4 5 6 7 8"),
+    ],
+)
+async def test_tabs_close_up_and_keep_their_digits_and_no_word_is_cut(columns: int, tabs: str, beside: str) -> None:
+    console = console_with(small_fleet(), start="models")
+    async with shown(console, size=(columns, 24)) as pilot:
+        assert screen_lines(console)[1].startswith(tabs)
+        await pilot.press("down", "enter")
+        await until(lambda: console.main.trail.here == MODEL)
+        await pilot.pause()
+        line = screen_lines(console)[1]
+        assert line.startswith(beside)
+        assert line.endswith(" model glm-5.2 "), "a page's name is whole"
+
+
+@pytest.mark.asyncio
 async def test_the_cursor_and_the_filter_of_a_view_are_there_when_one_comes_back() -> None:
     console = console_with(small_fleet())
     async with shown(console) as pilot:
