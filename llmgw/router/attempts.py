@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llmgw.core.routing import RoutedReplica
 from llmgw.router.admission import Gate
-from llmgw.router.big_bodies import BigBodies
+from llmgw.router.big_bodies import BigBodies, is_big
 from llmgw.router.choose import Chooser
 from llmgw.router.ends import End
 from llmgw.router.entry import between_streams, wait_for_place
@@ -32,7 +32,7 @@ from llmgw.router.requests import with_model, with_usage
 from llmgw.router.routes import Route
 from llmgw.router.shapes import ANTHROPIC
 from llmgw.router.upstream import Upstream
-from llmgw.router.verdicts import Verdict, unreachable, verdict
+from llmgw.router.verdicts import NOTHING_PROVED, Verdict, unreachable, verdict
 
 _OUR_OWN = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Connecting fails with these for want of something here; no replica is to blame."""
@@ -89,7 +89,7 @@ class Attempts:
     async def _try(self, exchange: Exchange) -> Refusal | None:
         """Ask replicas of the request's model, which let it in. See `ask`."""
         request = exchange.request
-        found = Verdict()
+        found = NOTHING_PROVED
         while True:
             if exchange.conn.gone:
                 raise Gone
@@ -141,13 +141,15 @@ class Attempts:
         in_flight[replica.id] = now_open = in_flight.get(replica.id, 0) + 1
         if now_open > self.gate.peaks.get(replica.id, 0):
             self.gate.peaks[replica.id] = now_open
-        trial = self._health.begin(replica, streamed=exchange.request.streamed, now=time.monotonic())
-        attempt = exchange.request.trail.begin(replica, exchange.request.chosen_by)
+        request, began_at = exchange.request, time.monotonic()
+        trial = self._health.begin(replica, streamed=request.streamed, now=began_at)
+        attempt = request.trail.begin(replica, request.chosen_by, began_at)
         try:
             found = await self._ask(exchange, replica, trial)
-            attempt.ended(found)
+            now = time.monotonic()
+            attempt.ended(found, now)
             if found.failure is not None:
-                trial.failed(found.failure, time.monotonic())
+                trial.failed(found.failure, now)
             elif found.well:
                 trial.succeeded()
             return found
@@ -165,7 +167,10 @@ class Attempts:
         try:
             pool = self._pool(replica)
             key = "" if pool.keys is None else pool.keys.take(time.monotonic())
-            data = await self._bodies.call(request.body, self._engine_request, pool, replica, request, key)
+            if is_big(request.body):
+                data = await self._bodies.call(request.body, self._engine_request, pool, replica, request, key)
+            else:
+                data = self._engine_request(pool, replica, request, key)
             rest = request.form.parts(_name_for(replica, request)) if request.form is not None else ()
             upstream = None if conn.gone else pool.take()
             if upstream is not None:

@@ -12,6 +12,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def is_big(body: Sized) -> bool:
+    """Whether work on this body would keep tokens waiting."""
+    return len(body) > BIG_BODY_BYTES
+
+
 class BigBodies:
     """Calls work at once for an ordinary body, in a thread for a big one. One at a time: threads share the interpreter,
     and several would only take turns."""
@@ -20,8 +25,11 @@ class BigBodies:
         self._turn = trio.CapacityLimiter(1)
 
     async def call(self, body: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`work(*args, **kwargs)`, which reads or splices `body`; what it raises passes on."""
-        if len(body) <= BIG_BODY_BYTES:
+        """`work(*args, **kwargs)`, which reads or splices `body`; what it raises passes on.
+
+        What every request does asks `is_big` first and does without the coroutine.
+        """
+        if not is_big(body):
             return work(*args, **kwargs)
 
         def beside() -> T | Refusal:

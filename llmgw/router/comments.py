@@ -4,13 +4,11 @@ The head they need is ours and goes out at most once. It commits the answer to b
 whatever comes later, an answer, another replica's or an error, follows as events under it.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from llmgw.router.events import DONE_EVENT
 from llmgw.router.limits import KEEP_ALIVE_S
-from llmgw.router.ports import Refusal
+from llmgw.router.ports import Refusal, Reservation
 from llmgw.router.responses import Framing
 from llmgw.router.shapes import OPENAI, Shape
 
@@ -24,7 +22,6 @@ class Comments:
     """The comments of one request, over all its attempts. Costs nothing until one is due."""
 
     __slots__ = (
-        "_extra",
         "_keep_alive",
         "_request_id",
         "_shape",
@@ -32,6 +29,7 @@ class Comments:
         "answered_by",
         "framing",
         "opened",
+        "reservation",
         "said_at",
     )
 
@@ -42,11 +40,11 @@ class Comments:
         http11: bool,
         keep_alive: bool,
         began_at: float,
-        extra: Callable[[], bytes] | None = None,
+        reservation: Reservation | None = None,
         shape: Shape = OPENAI,
     ) -> None:
-        """`extra` gives further header lines of ours, each with its CRLF, asked for when the head goes out."""
-        self._extra = extra
+        self.reservation = reservation
+        """What the request is charged, for the head to say how near its limits are."""
         self._shape = shape
         self._request_id = request_id
         self._keep_alive = keep_alive
@@ -97,7 +95,7 @@ class Comments:
     def _head(self) -> bytes:
         framing = b"transfer-encoding: chunked\r\n" if self.framing is Framing.CHUNKED else b""
         closing = b"connection: close\r\n" if self.must_close else b""
-        extra = (self._extra() if self._extra is not None else b"") + self.answered_by
+        extra = (self.reservation.head_lines if self.reservation is not None else b"") + self.answered_by
         self._told = self.answered_by
         return (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"

@@ -4,7 +4,6 @@ Nothing here keeps a body alive: a request is let go of with its answer's last b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from llmgw.core import requests as r
@@ -27,20 +26,34 @@ _ENDS: Mapping[End, str] = {
 }
 
 
-@dataclass(slots=True)
 class Ended:
-    """One request with what its usage row does not say. Not changed once made; not frozen, since that costs time."""
+    """One request with what its usage row does not say. Not changed once made."""
 
-    row: UsageRow
-    route: str
-    end: str
-    key: KeyRecord
-    tenant: str
-    asked: str
-    client: str
-    began_at: float
-    trail: Trail
-    told: "Told"
+    __slots__ = ("asked", "began_at", "client", "end", "key", "route", "row", "tenant", "told", "trail")
+
+    def __init__(
+        self,
+        row: UsageRow,
+        route: str,
+        end: str,
+        key: KeyRecord,
+        tenant: str,
+        asked: str,
+        client: str,
+        began_at: float,
+        trail: Trail,
+        told: "Told",
+    ) -> None:
+        self.row = row
+        self.route = route
+        self.end = end
+        self.key = key
+        self.tenant = tenant
+        self.asked = asked
+        self.client = client
+        self.began_at = began_at
+        self.trail = trail
+        self.told = told
 
     def line(self) -> RequestLine:
         """As it stands in the log."""

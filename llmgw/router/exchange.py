@@ -5,7 +5,7 @@ Exchanges belong to the task that serves the client's connection; nothing here w
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import trio
 
@@ -22,70 +22,121 @@ from llmgw.router.routes import Route
 from llmgw.router.trail import Trail
 
 
-@dataclass(slots=True)
 class InferenceRequest:
     """A checked request and what became of it."""
 
-    id: str
-    route: Route
-    key: KeyRecord
-    model: RoutedModel
-    fields: Fields
-    body: bytes
-    """Empty for a form."""
-    withhold: bool
-    began_at: float
-    form: Form | None = None
-    passed: bytes = b""
-    """Header lines of the client's that are for the engine, each with its CRLF."""
-    attempts: int = 0
-    replica: str = ""
-    chosen_by: str = ""
-    """By what that replica was chosen (`core.meters.CHOICES`)."""
-    stream: Stream | None = None
-    reservation: Reservation | None = None
-    """What it was charged; none for a key that nothing limits."""
-    comments: Comments | None = None
-    """For a client that asked for a stream."""
-    tried: set[str] = field(default_factory=set)
-    """Replicas of `model` that were asked."""
-    asked: str = ""
-    """The model the client named, where `model` is one that answers instead."""
-    answered_by: bytes = b""
-    """Header lines that say so, each with its CRLF."""
-    band: str = ""
-    """The band it waited in, if it waited."""
-    waited_s: float = 0.0
-    """How long it waited to be let in."""
-    trail: Trail = field(default_factory=Trail)
-    """What it met on its way, for the request log and its trace."""
+    __slots__ = (
+        "answered_by",
+        "asked",
+        "attempts",
+        "band",
+        "began_at",
+        "body",
+        "chosen_by",
+        "comments",
+        "fields",
+        "form",
+        "id",
+        "key",
+        "model",
+        "passed",
+        "replica",
+        "reservation",
+        "route",
+        "stream",
+        "streamed",
+        "trail",
+        "tried",
+        "waited_s",
+        "withhold",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        route: Route,
+        key: KeyRecord,
+        model: RoutedModel,
+        fields: Fields,
+        body: bytes,
+        *,
+        withhold: bool,
+        began_at: float,
+        form: Form | None,
+    ) -> None:
+        """The `body` of a form is empty; `began_at` is monotonic."""
+        self.id = id
+        self.route = route
+        self.key = key
+        self.model = model
+        self.fields = fields
+        self.body = body
+        self.withhold = withhold
+        self.began_at = began_at
+        self.form = form
+        self.streamed = route.streams and fields.streamed
+        """Whether the client is to get events."""
+        self.passed = b""
+        """Header lines of the client's that are for the engine, each with its CRLF."""
+        self.attempts = 0
+        self.replica = ""
+        self.chosen_by = ""
+        """By what that replica was chosen (`core.meters.CHOICES`)."""
+        self.stream: Stream | None = None
+        self.reservation: Reservation | None = None
+        """What it was charged; none for a key that nothing limits."""
+        self.comments: Comments | None = None
+        """For a client that asked for a stream."""
+        self.tried: set[str] = set()
+        """Replicas of `model` that were asked."""
+        self.asked = ""
+        """The model the client named, where `model` is one that answers instead."""
+        self.answered_by = b""
+        """Header lines that say so, each with its CRLF."""
+        self.band = ""
+        """The band it waited in, if it waited."""
+        self.waited_s = 0.0
+        """How long it waited to be let in."""
+        self.trail = Trail()
+        """What it met on its way, for the request log and its trace."""
 
     @property
     def body_bytes(self) -> int:
         """Length of the body, whatever it is."""
         return len(self.body) if self.form is None else self.form.size
 
-    @property
-    def streamed(self) -> bool:
-        """Whether the client is to get events."""
-        return self.route.streams and self.fields.streamed
+    def charge(self, reservation: Reservation | None) -> None:
+        """This is what it is charged from now on."""
+        self.reservation = reservation
+        if self.comments is not None:
+            self.comments.reservation = reservation
 
 
-@dataclass(slots=True)
 class Exchange:
     """A request with whom it is for, by whom, and by when."""
 
-    conn: ClientConnection
-    head: RequestHead
-    request: InferenceRequest
-    timeouts: Timeouts
-    total_at: float
-    replicas: Sequence[RoutedReplica] = ()
-    """The model's, as of the current attempt."""
-    tries: int = 0
-    """Of the current model."""
-    others: bool = False
-    """Whether another model may be asked after it."""
+    __slots__ = ("conn", "head", "others", "replicas", "request", "timeouts", "total_at", "tries")
+
+    def __init__(
+        self,
+        conn: ClientConnection,
+        head: RequestHead,
+        request: InferenceRequest,
+        timeouts: Timeouts,
+        total_at: float,
+    ) -> None:
+        """It is to be over by `total_at`, monotonic."""
+        self.conn = conn
+        self.head = head
+        self.request = request
+        self.timeouts = timeouts
+        self.total_at = total_at
+        self.replicas: Sequence[RoutedReplica] = ()
+        """The model's, as of the current attempt."""
+        self.tries = 0
+        """Of the current model."""
+        self.others = False
+        """Whether another model may be asked after it."""
 
     @property
     def may_try(self) -> bool:

@@ -15,7 +15,7 @@ import trio
 from llmgw.core.meters import NO_MODEL
 from llmgw.core.routing import KeyRecord, UsageRow
 from llmgw.router.attempts import Attempts
-from llmgw.router.big_bodies import BigBodies
+from llmgw.router.big_bodies import BigBodies, is_big
 from llmgw.router.catalog import allowed_model
 from llmgw.router.charge import cost_of, demand_of, usage_of
 from llmgw.router.credentials import api_key_of
@@ -40,28 +40,37 @@ from llmgw.router.turned_away import TurnedAway
 _UNFOUND = {401: "unknown", 429: "throttled"}
 """What a look-up that failed with this status is counted as."""
 _numbers = itertools.count(1)
-_process = os.urandom(9).hex()
+_beginning = f"req-{os.urandom(9).hex()}"
 
 
 def new_request_id() -> str:
     """An id no other request has, in this process or another."""
-    return f"req-{_process}{next(_numbers):x}"
+    return _beginning + hex(next(_numbers))[2:]
+
+
+def known_key(state: RouterState, head: RequestHead) -> KeyRecord | None:
+    """Whose request this is, if nobody needs to be asked for that; raises Refusal (401)."""
+    key = api_key_of(head)
+    record = state.authenticate_cached(key) if key is not None else None
+    if record is not None:
+        state.meters.key_lookups["hit"] += 1
+        if record.revoked:
+            raise invalid_key()
+    return record
 
 
 async def key_record(state: RouterState, head: RequestHead, client: str) -> KeyRecord:
     """Whose request this is; raises Refusal (401, 429, 503)."""
-    key = api_key_of(head)
-    lookups = state.meters.key_lookups
-    record = state.authenticate_cached(key) if key is not None else None
+    record = known_key(state, head)
     if record is not None:
-        lookups["hit"] += 1
-    else:
-        try:
-            record = await state.authenticate(key, client)
-        except Refusal as refusal:
-            lookups[_UNFOUND.get(refusal.status, "unavailable")] += 1
-            raise
-        lookups["miss"] += 1
+        return record
+    lookups = state.meters.key_lookups
+    try:
+        record = await state.authenticate(api_key_of(head), client)
+    except Refusal as refusal:
+        lookups[_UNFOUND.get(refusal.status, "unavailable")] += 1
+        raise
+    lookups["miss"] += 1
     if record.revoked:
         raise invalid_key()
     return record
@@ -93,7 +102,9 @@ class Inference:
         request: InferenceRequest | None = None
         form: Form | None = None
         try:
-            key = await key_record(state, head, conn.address)
+            key = known_key(state, head)
+            if key is None:
+                key = await key_record(state, head, conn.address)
             self._attempts.gate.check_head(key)
             if route.forms is not Forms.NEVER and self._forms.wanted(head, route):
                 form = await self._forms.read(conn, head)
@@ -101,18 +112,27 @@ class Inference:
             else:
                 body = await conn.read_body(head, MAX_BODY_BYTES)
                 began_at = time.monotonic()
-                fields = await self._bodies.call(body, read_fields, body, route)
+                if is_big(body):
+                    fields = await self._bodies.call(body, read_fields, body, route)
+                else:
+                    fields = read_fields(body, route)
             model = allowed_model(state.routes, key, fields.model or "")
             name = model.name
             check_max_output(fields, model, route)
             withhold = route.usage_option and fields.streamed and not asks_usage(fields)
-            request = InferenceRequest(request_id, route, key, model, fields, body, withhold, began_at, form)
+            request = InferenceRequest(
+                request_id, route, key, model, fields, body, withhold=withhold, began_at=began_at, form=form
+            )
             request.trail.trace = self._seen.trace(head)
             if route.shape is ANTHROPIC:
                 request.passed = passed_headers(head)
             scopes = state.scopes_of(key)
             if scopes is not None:
-                demand = await self._bodies.call(body, demand_of, fields, body, model, route, budgeted=scopes.budgeted)
+                budgeted = scopes.budgeted
+                if is_big(body):
+                    demand = await self._bodies.call(body, demand_of, fields, body, model, route, budgeted=budgeted)
+                else:
+                    demand = demand_of(fields, body, model, route, budgeted=budgeted)
                 request.reservation = state.admit(scopes, demand)
             relayed = True
             return await self._answer(conn, head, request)

@@ -78,7 +78,7 @@ class Reservation:
     @property
     def head_lines(self) -> bytes:
         """`x-ratelimit-*` for the head of the answer, as of the moment the request was let in."""
-        return rate_lines([(scope, counts) for scope, _, counts in self._charges], self._elapsed)
+        return rate_lines(self._charges, self._elapsed)
 
     def settle(self, tokens: int, cost_micros: int) -> None:
         """The request ended and took this much."""

@@ -1,7 +1,7 @@
 """The 429s of limits and budgets: whose limit, its figure, what is left of it, and when to come back."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -44,26 +44,30 @@ Rate = tuple[str, int, int, int]
 """`requests` or `tokens`, the limit, what is left of it, and the seconds until nothing of it is used."""
 
 
-def rates(charges: Iterable[tuple[Scope, Counts]], elapsed: float) -> list[Rate]:
+Charge = tuple[Scope, object, Counts]
+"""A scope and its row's counts with the request in them; what stands between is the limiter's."""
+
+
+def rates(charges: Sequence[Charge], elapsed: float) -> list[Rate]:
     """The limit nearest to being reached, of requests and of tokens, where there are such limits."""
     view = (MINUTE_S - elapsed) / MINUTE_S
-    least: list[tuple[float, int, int, int] | None] = [None, None]
-    for scope, counts in charges:
-        for kind, limit in ((0, scope.rpm), (1, scope.tpm)):
+    found: list[Rate] = []
+    for kind in (0, 1):
+        least, nearest, count, last = math.inf, 0, 0, 0
+        for scope, _, counts in charges:
+            limit = scope.tpm if kind else scope.rpm
             if limit is not None:
-                count, last = counts[kind], counts[kind + 2]
-                left = limit - count - last * view
-                found = least[kind]
-                if found is None or left < found[0]:
-                    least[kind] = left, limit, count, last
-    return [
-        (what, found[1], max(0, math.floor(found[0])), math.ceil(clear_s(found[2], found[3], elapsed)))
-        for what, found in zip(("requests", "tokens"), least, strict=True)
-        if found is not None
-    ]
+                left = limit - counts[kind] - counts[kind + 2] * view
+                if left < least:
+                    least, nearest, count, last = left, limit, counts[kind], counts[kind + 2]
+        if least < math.inf:
+            left_whole = max(0, math.floor(least))
+            reset_s = math.ceil(clear_s(count, last, elapsed))
+            found.append(("tokens" if kind else "requests", nearest, left_whole, reset_s))
+    return found
 
 
-def rate_lines(charges: Iterable[tuple[Scope, Counts]], elapsed: float) -> bytes:
+def rate_lines(charges: Sequence[Charge], elapsed: float) -> bytes:
     """`x-ratelimit-*` lines for the head of an answer."""
     lines = ""
     for what, limit, left, reset_s in rates(charges, elapsed):
@@ -80,7 +84,7 @@ def refusal_of(shortfalls: list[Shortfall]) -> Refusal:
     headers: list[tuple[str, str]] = []
     scope, window, elapsed = worst.standing
     counts = (window.requests, window.tokens, window.last_requests, window.last_tokens)
-    for what, limit, left, reset_s in rates([(scope, counts)], elapsed):
+    for what, limit, left, reset_s in rates([(scope, None, counts)], elapsed):
         headers.append((f"x-ratelimit-limit-{what}", str(limit)))
         headers.append((f"x-ratelimit-remaining-{what}", str(left)))
         headers.append((f"x-ratelimit-reset-{what}", f"{reset_s}s"))

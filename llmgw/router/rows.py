@@ -99,14 +99,19 @@ class Row:
     @property
     def open_requests(self) -> int:
         """Requests open in all routers."""
-        at = self._first + R_OPEN
-        return sum(self._words[at : at + self._words[H_SLOTS_HIGH]])
+        return self._over_slots(self._first + R_OPEN)
 
     @property
     def reserved_micros(self) -> int:
         """Micros reserved by all routers for what is open."""
-        at = self._first + R_RESERVED
-        return sum(self._words[at : at + self._words[H_SLOTS_HIGH]])
+        return self._over_slots(self._first + R_RESERVED)
+
+    def _over_slots(self, at: int) -> int:
+        """The sum over the routers' words from `at` on; a machine has few, so that a slice would cost more."""
+        words, total = self._words, 0
+        for word in range(at, at + words[H_SLOTS_HIGH]):
+            total += words[word]
+        return total
 
     def load(self, moment: Moment) -> Counts | None:
         """What is counted as of `moment`; none when the row was given to another scope."""
@@ -136,9 +141,13 @@ class Row:
 
     def write(self, counts: Counts, moment: Moment, open_more: int, reserve_more: int) -> None:
         """Put these counts into the row, and so much more to what this process has open and reserved."""
+        requests, tokens, last, last_tokens, minute, day_micros, day, month_micros, month = counts
         try:
             # And not `pack_into`, which zeroes first what it then writes: a kill in between would lose what was spent.
-            self._memory[self._counts_at : self._counts_end] = COUNTS.pack(moment.seconds, self.budgeted, *counts)
+            self._memory[self._counts_at : self._counts_end] = COUNTS.pack(
+                moment.seconds, self.budgeted, requests, tokens, last, last_tokens, minute,
+                day_micros, day, month_micros, month,
+            )  # fmt: skip
         except struct.error:
             # Beyond 64 bits: the row is damaged, these are no figures of ours.
             self._memory[self._counts_at : self._counts_end] = bytes(COUNTS.size)

@@ -43,6 +43,6 @@ async def _charge_again(state: RouterState, bodies: BigBodies, request: Inferenc
         )
     if request.reservation is not None:  # at once before the next: nobody else gets its place in between
         request.reservation.release()
-        request.reservation = None
+        request.charge(None)
     if scopes is not None and demand is not None:
-        request.reservation = state.admit(scopes, demand)
+        request.charge(state.admit(scopes, demand))

@@ -36,9 +36,14 @@ class IndexedRoutes:
     def __init__(self, routing: Routing | None = None) -> None:
         """Index `routing`; none is a router that never heard of the cluster."""
         self.routing = routing
-        self._timeouts = routing.timeouts if routing else Timeouts()
-        self._seen = routing.seen if routing else Seen()
-        self._admission = routing.admission if routing else Admission()
+        self.timeouts = routing.timeouts if routing else Timeouts()
+        """Seconds the router waits for engines and clients."""
+        self.scoring = routing.scoring if routing else Scoring()
+        """How replicas are chosen."""
+        self.admission = routing.admission if routing else Admission()
+        """Who waits, and when."""
+        self.seen = routing.seen if routing else Seen()
+        """What is written down and traced of requests."""
         self._models = routing.models if routing else ()
         self._names = _index_names(self._models)
         self._replicas: Mapping[str, Sequence[RoutedReplica]] = _index_replicas(routing.replicas if routing else ())
@@ -54,26 +59,6 @@ class IndexedRoutes:
     def models(self) -> Sequence[RoutedModel]:
         """All models of the catalog."""
         return self._models
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """Seconds the router waits for engines and clients."""
-        return self._timeouts
-
-    @property
-    def scoring(self) -> Scoring:
-        """How replicas are chosen."""
-        return self.routing.scoring if self.routing else Scoring()
-
-    @property
-    def admission(self) -> Admission:
-        """Who waits, and when."""
-        return self._admission
-
-    @property
-    def seen(self) -> Seen:
-        """What is written down and traced of requests."""
-        return self._seen
 
     @property
     def ready(self) -> bool:
@@ -104,7 +89,8 @@ class FollowerState:
         """Called with the id of a key that may have changed, or without one when any may have."""
         self.on_want: Callable[[], None] = _nothing
         """Called when a model is wanted that was not since the last report, so that the report goes at once."""
-        self._routes = IndexedRoutes()
+        self.routes = IndexedRoutes()
+        """The newest snapshot; only `apply` replaces it."""
         self._secret = cluster_secret
         self._engine_keys: dict[str, str] = {}
         self._keys = keys
@@ -119,14 +105,9 @@ class FollowerState:
         self._last_used: dict[str, float] = {}
         self._wanted: dict[str, None] = {}
 
-    @property
-    def routes(self) -> IndexedRoutes:
-        """The newest snapshot."""
-        return self._routes
-
     def apply(self, routing: Routing) -> None:
         """Replace the routes by `routing`, and forget the engine keys of replicas that are gone."""
-        self._routes = IndexedRoutes(routing)
+        self.routes = IndexedRoutes(routing)
         kept = {replica.id for replica in routing.replicas} | self.in_flight.keys()
         self._engine_keys = {name: key for name, key in self._engine_keys.items() if name in kept}
 

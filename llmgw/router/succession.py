@@ -66,7 +66,7 @@ class Succession:
                 http11=head.http11,
                 keep_alive=head.keep_alive and not conn.retiring,
                 began_at=request.began_at,
-                extra=lambda: b"" if request.reservation is None else request.reservation.head_lines,
+                reservation=request.reservation,
                 shape=request.route.shape,
             )
         return Exchange(conn, head, request, timeouts, request.began_at + timeouts.total)
@@ -134,9 +134,9 @@ class Succession:
             )
             if request.reservation is not None:  # at once before the next: nobody else gets its place in between
                 request.reservation.release()
-                request.reservation = None
+                request.charge(None)
             try:
-                request.reservation = self._state.admit(scopes, demand)
+                request.charge(self._state.admit(scopes, demand))
             except Refusal:
                 return False
         request.model, request.asked = model, asked.name

@@ -1,7 +1,9 @@
-"""What one request met on its way, noted while it happens: a line a replica that was asked, and what it waited for."""
+"""What one request met on its way, noted while it happens: a line a replica that was asked, and what it waited for.
+
+Times are monotonic seconds.
+"""
 
 import time
-from dataclasses import dataclass, field
 
 from llmgw.core.requests import Tried
 from llmgw.core.routing import RoutedReplica
@@ -12,21 +14,23 @@ ABANDONED = "it was not waited for to the end"
 """What became of a try whose client left, or whose request ran out of time."""
 
 
-@dataclass(slots=True)
 class Try:
-    """One replica that is or was asked. Times are monotonic seconds."""
+    """One replica that is or was asked."""
 
-    replica: RoutedReplica
-    chosen_by: str
-    at: float
-    span: str = ""
-    """Its span's id, where the request is traced."""
-    ended_at: float = 0.0
-    failed: str = ABANDONED
+    __slots__ = ("at", "chosen_by", "ended_at", "failed", "replica", "span")
 
-    def ended(self, found: Verdict) -> None:
+    def __init__(self, replica: RoutedReplica, chosen_by: str, at: float, span: str = "") -> None:
+        self.replica = replica
+        self.chosen_by = chosen_by
+        self.at = at
+        self.span = span
+        """Its span's id, where the request is traced."""
+        self.ended_at = 0.0
+        self.failed = ABANDONED
+
+    def ended(self, found: Verdict, now: float) -> None:
         """Note what became of it."""
-        self.ended_at = time.monotonic()
+        self.ended_at = now
         if found.failure is not None:
             self.failed = found.failure.words
         elif found.refusal is not None:
@@ -47,19 +51,21 @@ class Try:
         )
 
 
-@dataclass(slots=True)
 class Trail:
     """The tries of one request, in their order."""
 
-    trace: Trace | None = None
-    tries: list[Try] = field(default_factory=list)
-    waited_for: str = ""
-    """What kept it from being let in at once, a few words."""
+    __slots__ = ("trace", "tries", "waited_for")
 
-    def begin(self, replica: RoutedReplica, chosen_by: str) -> Try:
-        """A replica is asked now."""
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self.tries: list[Try] = []
+        self.waited_for = ""
+        """What kept it from being let in at once, a few words."""
+
+    def begin(self, replica: RoutedReplica, chosen_by: str, now: float) -> Try:
+        """A replica is asked."""
         span = new_span_id() if self.trace is not None and self.trace.exported else ""
-        found = Try(replica, chosen_by, time.monotonic(), span)
+        found = Try(replica, chosen_by, now, span)
         self.tries.append(found)
         return found
 

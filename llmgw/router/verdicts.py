@@ -31,6 +31,7 @@ class Verdict:
     """Whether the same replica may be asked again when there is no other."""
 
 
+NOTHING_PROVED = Verdict()
 _WELL = Verdict(well=True)
 
 
@@ -43,7 +44,7 @@ def verdict(stream: Stream, *, external: bool) -> Verdict:
         broke_off = Failure("its answers break off midway", hung=stream.silent)
         return Verdict(failure=None if stream.expired else broke_off)
     if end is None or not end.before_start:
-        return Verdict()
+        return NOTHING_PROVED
     if end is End.STATUS and stream.refusal is not None:
         return Verdict(stream.refusal, well=True, final=stream.refusal.code != UNSUPPORTED)
     if end is End.STATUS:

@@ -9,11 +9,14 @@ import openai
 import pytest
 import trio
 
-from llmgw.core.routing import Timeouts
+from llmgw.core.limits import Limits
+from llmgw.core.routing import KeyRecord, Timeouts
 from llmgw.router import comments as comments_module
 from llmgw.router.comments import COMMENT, Comments
 from llmgw.router.ends import End
+from llmgw.router.limiter import Limiter
 from llmgw.router.limits import KEEP_ALIVE_S
+from llmgw.router.scopes import Demand, ScopeBook
 from tests.support.relay_rig import body_of, rig
 from tests.support.router_plane import DEADLINE_S, KEY, Plane, RawClient, chat, get, post, running, settled
 from tests.support.scripted_engine import (
@@ -61,17 +64,15 @@ def test_after_fifteen_silent_seconds_comes_a_head_and_a_comment_and_so_on() -> 
 
 
 def test_that_head_carries_our_own_headers_as_they_are_by_then() -> None:
-    asked: list[int] = []
-
-    def extra() -> bytes:
-        asked.append(1)
-        return b"x-ratelimit-limit-requests: 7\r\n"
-
-    comments = Comments(request_id=b"r", http11=True, keep_alive=True, began_at=0.0, extra=extra)
-    assert not asked
-    assert b"\r\nx-ratelimit-limit-requests: 7\r\n" in comments.say(15.0, headless=True)
+    chain = ScopeBook().chain(KeyRecord(id="k", name="k", limits=Limits(rpm=7)))
+    assert chain is not None
+    limiter, demand = Limiter(), Demand(1, 1, True, 1, 0)
+    comments = Comments(
+        request_id=b"r", http11=True, keep_alive=True, began_at=0.0, reservation=limiter.admit(chain, demand)
+    )
+    comments.reservation = limiter.admit(chain, demand)  # another model's, in whose favour the first was given up
+    assert b"\r\nx-ratelimit-remaining-requests: 5\r\n" in comments.say(15.0, headless=True)
     assert comments.say(30.0, headless=True) == chunk(COMMENT)
-    assert len(asked) == 1
 
 
 @pytest.mark.promise("A17")
