@@ -32,6 +32,7 @@ from llmgw.core.routing import (
     ScopeTable,
     Scoring,
     UsageBatch,
+    UsageRow,
     UsageStored,
 )
 from llmgw.core.sockets import listen_unix
@@ -72,6 +73,8 @@ class Feed:
             scoring=scoring or Scoring(),
             admission=admission or Admission(),
         )
+        self.keep: list[UsageRow] | None = None
+        """Where the rows that come are kept, while somebody wants them."""
         self.usage_rows = 0
         self.output_tokens = 0
         self.cost_micros = 0
@@ -145,6 +148,8 @@ class Feed:
                 self.usage_rows += len(message.rows)
                 self.output_tokens += sum(row.output_tokens for row in message.rows)
                 self.cost_micros += sum(row.cost_micros for row in message.rows)
+                if self.keep is not None:
+                    self.keep += message.rows
             self._send(connection, UsageStored(seq=message.seq))
 
     @staticmethod

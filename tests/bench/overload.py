@@ -6,25 +6,21 @@ comes at a fixed rate, whatever becomes of it. Once more without figures of the 
 """
 
 import contextlib
-import json
 import math
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from llmgw.core.admission import Admission, Band
-from llmgw.core.routing import KeyRecord, LoadTable, ReplicaLoad
+from llmgw.core.routing import KeyRecord
+from tests.bench.asking import ask
 from tests.bench.gateways import Gateway
-from tests.bench.load import PATH
-from tests.bench.native import Missing, child
 from tests.bench.ours import router
 from tests.bench.report import spread, table
+from tests.bench.sim_engines import loads, sim_engine
 
 SLOTS = 8
 RATE = 100
@@ -35,11 +31,9 @@ CLIENTS = 2 * SLOTS
 GOLD_CLIENTS = 2
 TIMES = 2.0
 """The flood, in what was answered at most."""
-ANSWER_S = 60.0
 QUEUE_TTL_S = 5.0
 KEYS = {"sk-overload-gold": "gold", "sk-overload-bronze": "bronze"}
 RULES = Admission(bands=(Band(name="gold", priority=10), Band(name="bronze", priority=-10, queue_ttl=QUEUE_TTL_S)))
-REPLICA = "r-bench-0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +99,8 @@ def measure_overload(rounds: int, seconds: float, directory: Path) -> OverloadFi
             with contextlib.ExitStack() as stack:
                 port = stack.enter_context(_engine())
                 keys = {key: KeyRecord(id=band, name=band, band=band) for key, band in KEYS.items()}
-                loads = (lambda port=port: _loads(port)) if tells else None
-                gateway = router(stack, made / "gateway", port, admission=RULES, keys=keys, loads=loads)
+                says = partial(loads, (port,), SLOTS) if tells else None
+                gateway = router(stack, made / "gateway", port, admission=RULES, keys=keys, loads=says)
                 figures.rounds.append(trio.run(_round, title, gateway, seconds))
     figures.rounds.sort(key=lambda r: r.title)
     return figures
@@ -160,58 +154,21 @@ async def _again_and_again(port: int, key: str, seen: _Seen) -> None:
 
 
 async def _ask(port: int, key: str, seen: _Seen) -> None:
-    """One streamed answer on a connection of its own."""
-    document = {"model": "bench", "stream": True, "max_tokens": TOKENS}
-    body = json.dumps(document | {"messages": [{"role": "user", "content": "go on"}]}).encode()
-    head = f"POST {PATH} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\nconnection: close\r\n"
     began = trio.current_time()
-    whole, first_at = b"", 0.0
-    try:
-        with trio.fail_after(ANSWER_S):
-            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-                await stream.send_all(head.encode() + b"content-length: %d\r\n\r\n%b" % (len(body), body))
-                while data := await stream.receive_some(65536):
-                    whole += data
-                    if not first_at and b"\ndata: " in whole:
-                        first_at = trio.current_time()
-    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-        seen.wrong.append(f"an answer ended with {error!r}")
-        return
-    status = int(whole.split(b" ", 2)[1]) if whole.startswith(b"HTTP/1.1 ") else 0
-    seen.statuses[status] = seen.statuses.get(status, 0) + 1
-    if status == 200 and b"data: [DONE]" in whole and b'"error"' not in whole:
+    asked = await ask(port, key, {"max_tokens": TOKENS, "messages": [{"role": "user", "content": "go on"}]})
+    seen.statuses[asked.status] = seen.statuses.get(asked.status, 0) + 1
+    if asked.whole:
         seen.answered += 1
-        seen.first_ms.append((first_at - began) * 1000)
-    elif status not in (429, 504):
-        seen.wrong.append(f"{status}: {whole[-200:]!r}")
-
-
-def _loads(port: int) -> LoadTable:
-    """What the engine says of its work, as a control plane passes it on."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        lines = [line.split() for line in answer.read().decode().splitlines() if not line.startswith("#")]
-    said = {name: float(value) for name, value in (line for line in lines if len(line) == 2)}
-    load = ReplicaLoad(
-        running=int(said["llamacpp:requests_processing"]),
-        waiting=int(said["llamacpp:requests_deferred"]),
-        slots=SLOTS,
-        kv_used=said["llamacpp:kv_cache_usage_ratio"],
-        at=time.time(),
-    )
-    return LoadTable(loads={REPLICA: load}, whole=True)
+        seen.first_ms.append((asked.first_at - began) * 1000)
+    elif asked.status not in (429, 504):
+        seen.wrong.append(asked.why)
 
 
 @contextlib.contextmanager
 def _engine() -> Iterator[int]:
-    """A simulated engine; its port."""
-    argv = [sys.executable, "-m", "llmgw.sim.engine", "--model", "bench", "--slots", str(SLOTS)]
-    argv += ["--rate", str(RATE), "--prefill-ms", str(PREFILL_MS), "--queue", "100000"]
-    with child(argv, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().split()
-        if len(said) < 3:
-            raise Missing("the simulated engine did not start")
-        yield int(said[2].rpartition(b":")[2])
+    """A simulated engine that lets everybody wait; its port."""
+    with sim_engine("--rate", str(RATE), "--prefill-ms", str(PREFILL_MS), "--queue", "100000", slots=SLOTS) as port:
+        yield port
 
 
 def overload_text(figures: OverloadFigures) -> str:

@@ -8,8 +8,6 @@ the figures tell routers apart; they say nothing of any real engine.
 import contextlib
 import http.client
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +19,11 @@ from llmgw.core.routing import Scoring
 from llmgw.sim.prefixes import PrefixCache
 from tests.bench.gateways import Gateway, Maker
 from tests.bench.load import PATH
-from tests.bench.native import Missing, child
+from tests.bench.native import Missing
 from tests.bench.ours import router
 from tests.bench.report import spread, table
 from tests.bench.rivals import vllm_router
+from tests.bench.sim_engines import sim_engine, taken
 from tests.bench.talks import Prompt
 
 ENGINES = 4
@@ -37,7 +36,6 @@ RATE = 250
 CTX = 131_072
 ENDLESS_KB = 1 << 24
 ANSWER_S = 120.0
-TAKEN = ("llamacpp:requests_processing", "sim:requests_finished_total", "sim:requests_left_total")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,31 +133,25 @@ def endless(asked: Sequence[Prompt]) -> float:
     return sum(map(cache.read, texts)) / max(1, sum(map(len, texts)))
 
 
-@contextlib.contextmanager
-def _engine() -> Iterator[int]:
+def _engine() -> contextlib.AbstractContextManager[int]:
     """A simulated engine with an empty cache; its port."""
-    argv = [sys.executable, "-m", "llmgw.sim.engine", "--model", "bench", "--slots", str(SLOTS), "--prefill-ms", "5"]
-    argv += ["--prefix-cache-kb", str(CACHE_KB), "--prefill-per-token-us", str(PREFILL_PER_TOKEN_US)]
-    argv += ["--rate", str(RATE), "--ctx-size", str(CTX)]
-    with child(argv, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().split()
-        if len(said) < 3:
-            raise Missing("the simulated engine did not start")
-        yield int(said[2].rpartition(b":")[2])
+    flags = ["--prefix-cache-kb", str(CACHE_KB), "--prefill-per-token-us", str(PREFILL_PER_TOKEN_US)]
+    return sim_engine(*flags, "--prefill-ms", "5", "--rate", str(RATE), "--ctx-size", str(CTX), slots=SLOTS)
 
 
-def replay(title: str, gateway: Gateway, ports: Sequence[int], asked: Sequence[Prompt]) -> Replay:
-    """Send every prompt once, in their order, by CLIENTS clients that each wait for the answer before the next."""
+def replay(
+    title: str, gateway: Gateway, ports: Sequence[int], asked: Sequence[Prompt], clients: int = CLIENTS
+) -> Replay:
+    """Send every prompt once, in their order, by so many clients that each wait for the answer before the next."""
     seen, left = _Seen(), iter(asked)
-    threads = [threading.Thread(target=_client, args=(gateway, left, seen)) for _ in range(CLIENTS)]
-    before, began = [_taken(port) for port in ports], time.monotonic()
+    threads = [threading.Thread(target=_client, args=(gateway, left, seen)) for _ in range(clients)]
+    before, began = [taken(port) for port in ports], time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     took = time.monotonic() - began
-    done = [_taken(port) - was for port, was in zip(ports, before, strict=True)]
+    done = [taken(port) - was for port, was in zip(ports, before, strict=True)]
     ordered = sorted(seen.first_ms) or [0.0]
     return Replay(
         gateway=title,
@@ -216,15 +208,6 @@ def _ask(connection: http.client.HTTPConnection, key: str, prompt: Prompt, seen:
         seen.first_ms.append((first - began) * 1e3)
         seen.prompt_tokens += usage["prompt_tokens"]
         seen.cached_tokens += cached
-
-
-def _taken(port: int) -> int:
-    """Requests an engine has taken, whatever became of them."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
-    with contextlib.closing(connection):
-        connection.request("GET", "/metrics")
-        lines = [line.split() for line in connection.getresponse().read().decode().splitlines()]
-    return sum(int(float(value)) for name, value, *_ in lines if name in TAKEN)
 
 
 def prefix_text(figures: PrefixFigures) -> str:

@@ -15,9 +15,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tests.bench.console import ConsoleFigures, console_text, measure_console
 from tests.bench.demo import measure_demo
@@ -28,20 +29,25 @@ from tests.bench.native import Missing, compile_client, compile_engine
 from tests.bench.openstreams import measure_open_streams, open_streams_text
 from tests.bench.overload import measure_overload, overload_text
 from tests.bench.prefix import measure_prefix, prefix_text
+from tests.bench.replayed import measure_replayed, replayed_text
 from tests.bench.report import Figures, machine, text
 from tests.bench.routers import measure_routers, routers_text
 from tests.bench.steady import measure_steady, steady_text
 from tests.bench.streams import MODES, Effort, measure_mode
 from tests.bench.talks import prompts
+from tests.bench.traces import arrivals
 from tests.bench.watch import WatchFigures, measure_watch, watch_text
 from tests.bench.weights import measure_weights, weights_text
 
-ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "overload", "flood"]
+ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "replay", "overload", "flood"]
 OTHER_PARTS = ["demo", "watch", "console", "weights"]
 PARTS = [*MODES, *ROUTER_PARTS, *OTHER_PARTS]
 DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console,weights"
 TLS_SHAPES = ("burst", "paced")
+T = TypeVar("T")
 OUT = Path("bench-out")
+MOST_ARRIVALS = 3000
+"""Of a trace, that are read."""
 MAX_RETAKES = 50
 MAX_MINUTES = 60.0
 
@@ -62,9 +68,9 @@ class Plan:
     prompts: int = 1500
     """How many are sent to each router of the part `prefix`, in one round."""
     trace: Path | None = None
-    """Where they come from; none makes them."""
+    """Where they, and the requests of the part `replay`, come from; none makes them."""
     overload_s: float = 20.0
-    """How long each load of the part `overload` lasts."""
+    """How long each load of the parts `overload` and `replay` lasts."""
     steady_minutes: float = 1.0
     """How long a router is left without its control plane."""
     weights_bytes: int = 1_000_000_000
@@ -175,13 +181,25 @@ def load_gateways(
         flood = measure_flood(plan.rounds, directory)
         figures.add(part, flood, flood_text(flood), [])
     elif part == "prefix":
-        asked, trace = prompts(plan.trace, plan.prompts), plan.trace.name if plan.trace is not None else "made prompts"
+        asked, trace = of_trace(prompts, plan, plan.prompts)
         prefix = measure_prefix(names, min(3, plan.rounds), asked, trace, directory)
         figures.add(part, prefix, prefix_text(prefix), prefix.wrong())
+    elif part == "replay":
+        found, trace = of_trace(arrivals, plan, MOST_ARRIVALS)
+        played = measure_replayed(names, min(3, plan.rounds), plan.overload_s, found, trace, directory)
+        figures.add(part, played, replayed_text(played), played.wrong())
     else:
         steady = measure_steady(plan.steady_minutes, programs, directory / "router")
         wrong = [f"{steady.seen.wrong} streams: {steady.seen.why}"] if steady.seen.wrong else []
         figures.add(part, steady, steady_text(steady), wrong)
+
+
+def of_trace(read: Callable[[Path | None, int], list[T]], plan: Plan, most: int) -> tuple[list[T], str]:
+    """What is read of the plan's trace, and the trace's name; raises Missing for a file that is none."""
+    try:
+        return read(plan.trace, most), plan.trace.name if plan.trace is not None else "a made trace"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Missing(f"{plan.trace} is no trace that can be read: {error!r}") from None
 
 
 def write(figures: Figures) -> str:
@@ -207,7 +225,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--gateways", default=",".join(USUAL), help=f"all, or of {', '.join(GATEWAYS)}")
     parser.add_argument("--retakes", type=int, default=2, help="how often a sample others disturbed is taken again")
     parser.add_argument("--minutes", type=float, help="of the steady part, and of the console's memory")
-    parser.add_argument("--trace", type=Path, help="prompts of the part prefix: JSON lines with hash_ids")
+    parser.add_argument(
+        "--trace", type=Path, help="for prefix: JSON lines with hash_ids; for replay: those, or Azure's CSV"
+    )
     flags = parser.parse_args(given)
     parts, names = flags.only.split(","), list(GATEWAYS) if flags.gateways == "all" else flags.gateways.split(",")
     for value, known in ((parts, PARTS), (names, list(GATEWAYS))):

@@ -48,8 +48,12 @@ def recorded(trace: Path) -> Iterator[Prompt]:
     with trace.open() as lines:
         for line in lines:
             row = json.loads(line)
-            tokens = max(LEAST_TOKENS, min(MOST_TOKENS, int(row["output_length"]) // TOKENS_BY))
-            yield Prompt(text=written(row["hash_ids"][:MAX_BLOCKS]), tokens=tokens)
+            yield Prompt(text=written(row["hash_ids"][:MAX_BLOCKS]), tokens=answer_tokens(int(row["output_length"])))
+
+
+def answer_tokens(recorded: int) -> int:
+    """How long an answer is made of which the trace says so many tokens."""
+    return max(LEAST_TOKENS, min(MOST_TOKENS, recorded // TOKENS_BY))
 
 
 def made() -> Iterator[Prompt]:
