@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.gateways import Maker
-from tests.bench.ours import router
+from tests.bench.ours import choosing, router
 from tests.bench.rivals import direct, litellm, nginx, vllm_router
 from tests.support.certificates import TestAuthority
 
@@ -12,10 +12,11 @@ GATEWAYS: dict[str, Maker] = {
     "direct": direct,
     "nginx": nginx,
     "router": router,
+    "choosing": choosing,
     "vllm-router": vllm_router,
     "litellm": litellm,
 }
-USUAL = ("direct", "nginx", "router", "vllm-router")
+USUAL = ("direct", "nginx", "router", "choosing", "vllm-router")
 """Measured unless others are named: LiteLLM takes 116 packages and ten seconds to start, and is asked for by name."""
 
 

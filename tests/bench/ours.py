@@ -4,15 +4,16 @@ import contextlib
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from llmgw.core.admission import Admission
+from llmgw.core.admission import Admission, Band
 from llmgw.core.layout import ServerLayout
-from llmgw.core.routing import KeyRecord, LoadTable, Scoring
+from llmgw.core.routing import KeyRecord, LoadTable, ReplicaLoad, Scoring
 from llmgw.core.secrets import CLUSTER_SECRET_BYTES, key_digest
 from llmgw.router.front_tls import ClientTlsFiles
 from llmgw.router.token_pass import describe
@@ -22,6 +23,8 @@ from tests.bench.native import child
 
 DOES = "checks the key and its limits, its team's and both budgets; prices, usage, metrics"
 BACKLOG = 4096
+REPLICAS = 3
+BANDS = Admission(bands=(Band(name="gold", priority=10), Band(name="bronze", priority=-10)))
 ASKED_BEFORE = 40
 """Connections made before anything is measured, so that every router process has had its share and knows the key."""
 
@@ -76,6 +79,29 @@ def router(
     for _ in range(ASKED_BEFORE):
         gets(port, "/v1/models", key, tls=tls)
     return Gateway(name=name, port=port, roots=tuple(pids), key=key, feed=feed, tls=tls, does=f"{DOES}; {describe()}")
+
+
+def choosing(stack: contextlib.ExitStack, directory: Path, engine_port: int) -> Gateway:
+    """Our router with what concerns several replicas on top: it hears how they are, lets in by bands, and chooses.
+
+    All three are the one engine, which never says that it is busy.
+    """
+    gateway = router(
+        stack,
+        directory,
+        engine_port,
+        name="llmgw, choosing",
+        others=(engine_port,) * (REPLICAS - 1),
+        admission=BANDS,
+        loads=_never_busy,
+    )
+    gateway.does += f"; bands; one of {REPLICAS} replicas by session, prefix and load"
+    return gateway
+
+
+def _never_busy() -> LoadTable:
+    load = ReplicaLoad(running=1, waiting=0, slots=4096, kv_used=0.1, at=time.time())
+    return LoadTable(loads={f"r-bench-{n}": load for n in range(REPLICAS)}, whole=True)
 
 
 def _process(

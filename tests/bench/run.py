@@ -1,6 +1,6 @@
 """`make bench`: what our router costs beside others and beside nothing; how fast demo, live feed and console are.
 
-    python -m tests.bench.run [--quick] [--only PARTS] [--gateways direct,nginx,router,vllm-router,litellm|all]
+    python -m tests.bench.run [--quick] [--only PARTS] [--gateways direct,nginx,router,choosing,vllm-router,litellm|all]
                               [--retakes N] [--minutes N] [--trace FILE]
 
 Rounds are interleaved: every gateway has its turn in each, so that a slower minute of the machine hits all. CPU is
