@@ -153,6 +153,7 @@ SPEC: TableSpec[RequestLine] = TableSpec(
     sort="at",
     descending=True,
     markable=False,
+    arriving=True,
 )
 
 
@@ -229,25 +230,39 @@ class Requests(TableView[RequestLine]):
         self._tell()
 
     async def _run(self) -> None:
-        query = msgspec.structs.replace(self._query, limit=FIRST)
+        query, most, heard = msgspec.structs.replace(self._query, limit=FIRST), FIRST, False
         while True:
-            if self._following or not self._found:
-                await self._ask(query)
-                newest = max((line.at for line in self._found.values()), default=None)
-                if newest is not None:
-                    query = msgspec.structs.replace(self._query, limit=MOST, since=newest - OVERLAP_S)
+            began = self.desk.seen().now
+            if (self._following or not heard) and await self._ask(query, most):
+                heard, most = True, KEPT
+                newest = max((line.at for line in self._found.values()), default=began)
+                query = msgspec.structs.replace(self._query, limit=MOST, since=max(newest, began) - OVERLAP_S)
             await asyncio.sleep(ASK_S)
 
-    async def _ask(self, query: RequestQuery) -> None:
-        try:
-            page: RequestPage = await self.desk.admin.call(lambda api: api.requests(query))
-        except ClientError as error:
-            said: Line = [(error.message, "bad")]
-            fresh, trouble = False, error.message
-        else:
-            fresh, trouble = any(line.id not in self._found for line in page.requests), ""
+    async def _ask(self, query: RequestQuery, most: int) -> bool:
+        """Ask for the newest `most`, page by page; whether all of them were heard."""
+        heard = 0
+        while (page := await self._page(query)) is not None:
+            fresh = any(line.id not in self._found for line in page.requests)
             self._found.update((line.id, line) for line in page.requests)
-            said = [("no request of these has ended on this machine yet", "dim")]
+            heard += len(page.requests)
+            if page.cursor is None or heard >= most:
+                self._say([("no request of these has ended on this machine yet", "dim")], fresh=fresh)
+                return True
+            self._say(self._said, fresh=fresh)
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+        return False
+
+    async def _page(self, query: RequestQuery) -> RequestPage | None:
+        """One page; none where nobody answers, which is said."""
+        try:
+            return await self.desk.admin.call(lambda api: api.requests(query))
+        except ClientError as error:
+            self._say([(error.message, "bad")], trouble=error.message)
+            return None
+
+    def _say(self, said: Line, *, fresh: bool = False, trouble: str = "") -> None:
+        """Show what is new: requests, or another word where there are none."""
         if fresh or said != self._said:
             self._said, self._trouble = said, trouble
             self._forget()

@@ -10,8 +10,9 @@ class RequestPage(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: tuple[RequestLine, ...]
     cursor: str | None = None
-    """Where the next page begins; null where there is none. A page may be empty and have a next one: of a large log
-    only a part is looked through at a time."""
+    """Where the next page begins; null where there is none. Pages that follow one another hold each request once, of
+    the log as it was when the first was asked for. A page may be empty and have a next one: of a large log only a part
+    is looked through at a time."""
 
 
 class RequestTold(msgspec.Struct, frozen=True, kw_only=True):

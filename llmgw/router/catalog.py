@@ -5,7 +5,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from llmgw.core.routing import KeyRecord, RoutedModel
-from llmgw.router.errors import model_not_found, model_unrouted
+from llmgw.router.errors import model_not_found, model_unrouted, no_model_named
 from llmgw.router.ports import Routes
 
 
@@ -53,7 +53,9 @@ def list_models(routes: Routes, key: KeyRecord) -> bytes:
 
 
 def show_model(routes: Routes, key: KeyRecord, raw_name: bytes) -> bytes:
-    """The body of `GET /v1/models/{name}`; `raw_name` as it stood in the path. Raises Refusal (404)."""
+    """The body of `GET /v1/models/{name}`; `raw_name` as it stood in the path. Raises Refusal (400, 404)."""
+    if not raw_name:
+        raise no_model_named()
     name = unquote_to_bytes(raw_name).decode("utf-8", "replace")
     return msgspec.json.encode(_object(allowed_model(routes, key, name)))
 

@@ -1,29 +1,19 @@
 """Refusals in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`, whatever went wrong and wherever."""
 
 import math
+from http import HTTPStatus
 
 import msgspec
 
 from llmgw.router.ports import Refusal
 
-REASONS: dict[int, bytes] = {
-    200: b"OK",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
+REASONS: dict[int, bytes] = {status.value: status.phrase.encode() for status in HTTPStatus} | {
     413: b"Content Too Large",
-    417: b"Expectation Failed",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    501: b"Not Implemented",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
+    414: b"URI Too Long",
+    416: b"Range Not Satisfiable",
+    422: b"Unprocessable Content",
 }
-
+"""Reason phrases; these few have other names in RFC 9110 than in Python."""
 
 UNSUPPORTED = "unsupported_by_engine"
 """Code of what another engine might well answer."""
@@ -90,6 +80,12 @@ def model_not_found(name: str) -> Refusal:
         code="model_not_found",
         param="model",
     )
+
+
+def no_model_named() -> Refusal:
+    """A path that ends where the model's name would begin."""
+    message = "No model is named after /v1/models/: GET /v1/models lists them."
+    return Refusal(404, message, code="model_not_found", param="model")
 
 
 def model_unrouted(why: str) -> Refusal:

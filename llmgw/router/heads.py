@@ -71,10 +71,11 @@ def parse_head(raw: bytes) -> RequestHead:
     """The head in `raw`, which ends with the first empty line; raises Refusal."""
     found = _HEAD.fullmatch(raw)
     if found is None:
-        raise bad_request("The request head is malformed: see RFC 9112, sections 3 and 5.")
+        raise bad_request(_malformed(raw))
     method, target, minor = found.group("method", "target", "minor")
     if method not in METHODS:
-        raise Refusal(405, f"The method {method.decode()} is not supported.", code="method_not_allowed")
+        known = b", ".join(sorted(METHODS)).decode()
+        raise Refusal(501, f"The method {method.decode()} is not known here: there are {known}.", code="bad_request")
     lines = raw[:-4].split(b"\r\n")
     if len(lines) - 1 > MAX_HEADERS:
         raise bad_request(f"More than {MAX_HEADERS} headers.", 431)
@@ -110,6 +111,14 @@ def parse_head(raw: bytes) -> RequestHead:
         keep_alive=http11 and b"close" not in connection,
         wants_continue=b"expect" in once and _expects_continue(once[b"expect"], http11),
     )
+
+
+def _malformed(raw: bytes) -> str:
+    """What is wrong with a head that is none, where that can be told."""
+    line, _, _ = raw.partition(b"\r\n")
+    if not line.isascii():
+        return "The request target holds bytes beyond ASCII: they are percent-encoded in UTF-8 (é is %C3%A9)."
+    return "The request head is malformed: see RFC 9112, sections 3 and 5."
 
 
 def _check_host(once: dict[bytes, bytes], http11: bool) -> None:

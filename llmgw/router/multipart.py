@@ -10,6 +10,7 @@ from enum import Enum
 
 from llmgw.router.heads import bad_request
 from llmgw.router.limits import MAX_FIELD_BYTES, MAX_PART_HEAD_BYTES, MAX_PARTS
+from llmgw.router.ports import Refusal
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAM = rb"[ \t]*;[ \t]*(" + _TOKEN + rb')=(?:"((?:[^"\\\r\n]|\\.)*+)"|(' + _TOKEN + rb"))"
@@ -101,10 +102,10 @@ class FormReader:
         lead = 2 if self._buffer[:2] == b"\r\n" else 0
         if len(self._buffer) < lead + len(first):
             if not (first.startswith(self._buffer[lead:]) or self._buffer == b"\r"):
-                raise bad_request("The form does not begin with its boundary.")
+                raise bad_request("The form does not begin with the boundary that its Content-Type names.")
             return False
         if not self._buffer.startswith(first, lead):
-            raise bad_request("The form does not begin with its boundary.")
+            raise bad_request("The form does not begin with the boundary that its Content-Type names.")
         self._skip(lead + len(first))
         self._state = _State.DELIMITED
         return True
@@ -117,10 +118,10 @@ class FormReader:
         end = buffer.find(b"\r\n", 0, _PADDING_BYTES)
         if end < 0:
             if len(buffer) >= _PADDING_BYTES or buffer.rstrip(b"\r").strip(b" \t") not in (b"", b"-"):
-                raise bad_request("A boundary of the form is followed by something else.")
+                raise bad_request("A boundary of the form is not followed by the end of its line (CR LF).")
             return False
         if buffer[:end].strip(b" \t"):
-            raise bad_request("A boundary of the form is followed by something else.")
+            raise bad_request("A boundary of the form is not followed by the end of its line (CR LF).")
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise bad_request(f"The form has more than {MAX_PARTS} parts.")
@@ -136,7 +137,7 @@ class FormReader:
             return False
         name = _our_field(self._buffer[2:end].split(b"\r\n"), self._names)
         if name in self.spans:
-            raise bad_request(f"The form's field {name!r} comes twice.")
+            raise _bad_field(name, "comes twice: readers differ on which one counts")
         self._skip(end + 4)
         self._name, self._begin = name, self._at
         self._value.clear()
@@ -149,7 +150,7 @@ class FormReader:
         if passed > 0 and self._name:
             self._value += self._buffer[:passed]
             if len(self._value) > MAX_FIELD_BYTES:
-                raise bad_request(f"The form's field {self._name!r} is longer than {MAX_FIELD_BYTES} bytes.")
+                raise _bad_field(self._name, f"is longer than {MAX_FIELD_BYTES} bytes")
         if end < 0:
             if passed > 0:
                 self._skip(passed)
@@ -185,8 +186,14 @@ def _our_field(lines: list[bytes], names: Collection[str]) -> str:
         return ""
     coding = found.get(b"content-transfer-encoding", b"binary").lower()
     if raw != plain.encode() or b"filename" in params or b"filename*" in params or coding not in _PLAIN_CODINGS:
-        raise bad_request(f"The form's field {plain!r} must be a plain one.")
+        raise _bad_field(plain, "must be a plain one: no file, no encoding, its name without escapes and blanks")
     return plain
+
+
+def _bad_field(name: str, what: str) -> Refusal:
+    refusal = bad_request(f"The form's field {name!r} {what}.")
+    refusal.param = name
+    return refusal
 
 
 def _pairs(params: bytes) -> list[tuple[bytes, bytes, bytes]]:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 import msgspec
 
 from llmgw.core.routing import RoutedModel
+from llmgw.router.body_words import no_json, wrong_type
 from llmgw.router.fields import OUR_FIELDS, Fields
 from llmgw.router.limits import MAX_CHOICES, MAX_STRINGS, MAX_TOKENS_ASKED
 from llmgw.router.ports import Refusal
@@ -22,7 +23,8 @@ _SCALAR_END = re.compile(rb"[,}\] \t\r\n]")
 _PATH = re.compile(r"`\$\.?([A-Za-z_.\[\]0-9]*)`")
 FORM_FIELDS = ("model", "stream", "n")
 """What the router reads of a form."""
-_TRUE = frozenset({"true", "1", "yes", "on"})
+_TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
+"""What engines take for true in a form."""
 _MAX_DIGITS = 9
 
 Span = tuple[int, int]
@@ -31,17 +33,18 @@ Span = tuple[int, int]
 def read_fields(body: bytes, route: Route) -> Fields:
     """The fields of a JSON body, checked; raises Refusal (400) naming where it is wrong."""
     if not body.isascii():
-        _check_utf8(body)
+        _check_utf8(body, route)
     try:
         fields = route.decode(body)
     except msgspec.ValidationError as error:
         place = _PATH.search(str(error))
-        raise _bad(f"{error}", param=(place.group(1) or None) if place else None) from None
+        param = (place.group(1) or None) if place else None
+        raise _bad(wrong_type(str(error), param), param=param) from None
     except msgspec.DecodeError as error:
-        raise _bad(f"The body is not valid JSON: {error}") from None
+        raise _bad(no_json(str(error), body, route)) from None
     except RecursionError:
         raise _bad("The body is nested too deeply.") from None
-    if fields.model is None:
+    if not fields.model:
         raise _bad("you must provide a model parameter", param="model")
     if route.required:
         required = bytes(getattr(fields, route.required))
@@ -208,11 +211,11 @@ def _options(fields: Fields) -> dict[str, object]:
         raise _bad("'stream_options' must be an object.", param="stream_options") from None
 
 
-def _check_utf8(body: bytes) -> None:
+def _check_utf8(body: bytes, route: Route) -> None:
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        raise _bad(f"The body is not valid UTF-8 at byte {error.start}.") from None
+        raise _bad(no_json(f"it is not UTF-8 at byte {error.start}", body, route)) from None
 
 
 def _check_range(value: int | None, low: int, high: int, param: str) -> None:

@@ -204,7 +204,7 @@ class DataPlane:
             if head is not None:
                 conn.skip_body()
                 keep_alive = head.keep_alive and conn.body_read and not conn.retiring and refusal.status != 400
-            allow = "POST" if refusal.status == 405 and head is not None and head.path in ROUTES else ""
+            allow = _methods(head.path) if refusal.status == 405 and head is not None else ""
             body = shape_of(head).body(refusal)
             answer = response_of(refusal, request_id=request_id, keep_alive=keep_alive, allow=allow, body=body)
             await _write(conn, head, answer)
@@ -247,9 +247,10 @@ class DataPlane:
             return False
         own = path in (b"/live", b"/ready", b"/v1/models") or path.startswith(b"/v1/models/")
         if route is None and not own:
-            raise Refusal(404, f"Unknown request URL: {method.decode()} {path[:200].decode()}", code="unknown_url")
+            raise Refusal(404, _unknown(method, path), code="unknown_url")
         if route is not None or method not in (b"GET", b"HEAD"):
-            raise Refusal(405, f"{method.decode()} is not allowed here.", code="method_not_allowed")
+            message = f"{method.decode()} is not allowed here: this path takes {_methods(path)}."
+            raise Refusal(405, message, code="method_not_allowed")
         conn.skip_body()
         keep_alive = head.keep_alive and conn.body_read and not conn.retiring
         status, body = await self._document(conn, head)
@@ -267,6 +268,20 @@ class DataPlane:
         if head.path == b"/v1/models":
             return 200, list_models(self._state.routes, key)
         return 200, show_model(self._state.routes, key, head.path.removeprefix(b"/v1/models/"))
+
+
+def _methods(path: bytes) -> str:
+    """Methods of a path that there is."""
+    return "POST" if path in ROUTES else "GET, HEAD"
+
+
+def _unknown(method: bytes, path: bytes) -> str:
+    """That there is no such path, and which one was probably meant."""
+    sentence = f"Unknown request URL: {method.decode()} {path[:200].decode()}"
+    for meant in (path.rstrip(b"/"), b"/v1" + path.rstrip(b"/")):
+        if meant in ROUTES or meant == b"/v1/models":
+            return f"{sentence}; there is {meant.decode()}"
+    return sentence
 
 
 async def _write(conn: ClientConnection, head: RequestHead | None, response: bytes) -> None:

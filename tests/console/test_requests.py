@@ -15,12 +15,15 @@ from console.screens.request import RequestPage, timeline
 from console.screens.requests import Requests
 from llmgw.api.actions import Target
 from llmgw.api.problems import Unreachable
+from llmgw.api.request_types import RequestQuery
 from llmgw.api.targets import ServerTarget
+from llmgw.control.requests import RequestReader
 from llmgw.core.requests import RequestLine
 from tests.console.harness import console_with, screen_text, shown, until
 from tests.console.showcase_requests import REQUEST, request_lines
 from tests.support.console_plane import ConsolePlane, console_plane
 from tests.support.fleet_rows import NOW, small_rows, snapshot
+from tests.support.request_logs import a_line, write
 
 
 @contextlib.asynccontextmanager
@@ -85,6 +88,24 @@ class TestView:
             assert {query.model for query in asked} == {model}  # type: ignore[attr-defined]
             await pilot.press("escape")
             await until(lambda: console.main.trail.here.view == "models")
+
+    async def test_what_is_behind_the_first_pages_of_a_large_log_is_found_and_one_look_is_enough(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(requests, "ASK_S", 0.01)
+        monkeypatch.setattr("llmgw.control.request_lines.BLOCK_BYTES", 1024)
+        log = tmp_path / "requests"
+        write(log, [a_line(0, key_id="rare"), *(a_line(number) for number in range(1, 400))])
+        async with at_requests(tmp_path) as (console, plane, pilot):
+            await until(lambda: view_of(console).table.total == len(request_lines()))
+            plane.request_log = RequestReader(log, scan_bytes=4000)
+            console.go(Place(view="requests", subject=Subject(target=Target.KEY, key="rare")))
+            await until(lambda: view_of(console).table.shown == ["req-0"])
+            plane.calls.clear()
+            await until(lambda: len(plane.calls) > 2)
+            await pilot.pause()
+            asked = [query for _, query in plane.calls if isinstance(query, RequestQuery)]
+            assert {query.since is not None for query in asked if query.cursor is None} == {True}
 
     async def test_filters_find_by_state_model_and_key(self, tmp_path: Path) -> None:
         async with at_requests(tmp_path) as (console, _, _pilot):

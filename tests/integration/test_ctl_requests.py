@@ -10,9 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from llmgw.api.client import AdminClient
+from llmgw.api.problems import Refused
+from llmgw.api.request_types import RequestQuery
+from llmgw.api.targets import parse_server
+from llmgw.control.requests import RequestReader
 from llmgw.core.requests import RequestLine, Tried
 from tests.integration.test_ctl import LLMGW, Ctl, environment
 from tests.support.admin_server import TOKENS, Running, running
+from tests.support.request_logs import a_line, write
 from tests.support.waiting import until_sync
 
 AT = 1_767_225_630.0
@@ -65,6 +71,22 @@ def test_filters_choose_and_documents_are_for_scripts(ctl: Ctl) -> None:
     none = ctl("logs", "--requests", "--key", "nobody")
     assert (none.returncode, none.stdout) == (0, "")
     assert "no such request" in none.stderr
+
+
+def test_more_requests_than_a_page_holds_come_once_each_though_they_ended_together(ctl: Ctl, tmp_path: Path) -> None:
+    log = tmp_path / "requests"
+    for index in range(3):
+        lines = [a_line(1000 * index + number, at=AT) for number in range(900)]
+        write(log, lines, index=index, most_bytes=20_000, kept=99)
+    ctl.admin.control.request_log = RequestReader(log)
+    shown = ctl("--json", "requests", "--tail", "10000")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    ids = [json.loads(line)["id"] for line in shown.stdout.splitlines()]
+    assert (len(ids), len(set(ids))) == (2700, 2700)
+    asked = [call[1] for call in ctl.admin.control.calls if call[0] == "requests"]
+    assert len(asked) == 3
+    with pytest.raises(Refused, match="no cursor of a page"):
+        AdminClient(parse_server(ctl.admin.unix, source="x")).requests(RequestQuery(cursor="1767225630.0~req-1"))
 
 
 @pytest.mark.parametrize(

@@ -5,43 +5,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llmgw.api.request_types import RequestPage, RequestQuery
-from llmgw.control import requests
+from llmgw.api.request_types import RequestQuery
+from llmgw.control import request_lines
 from llmgw.control.requests import RequestReader
-from llmgw.core.errors import InvalidInput, NotFound
-from llmgw.core.requests import RequestLine
+from llmgw.core.errors import NotFound
 from llmgw.router.request_files import RequestFiles
+from tests.support.request_logs import BEGAN, a_line, pages, write
 
 pytestmark = pytest.mark.trio
-
-BEGAN = 1_767_225_600.0
-
-
-def a_line(number: int, **more: object) -> RequestLine:
-    """The request that ended `number` tenths of a second after BEGAN."""
-    at, model = BEGAN + number / 10, ("m", "n")[number % 2]
-    told = RequestLine(id=f"req-{number:x}", at=at, status=200, end="complete", model=model, key_id="k1")
-    return msgspec.structs.replace(told, **more)
-
-
-def write(
-    directory: Path, lines: list[RequestLine], *, index: int = 0, most_bytes: int = 1 << 30, kept: int = 9
-) -> None:
-    """As routers do, a few lines at a time."""
-    files = RequestFiles(directory, index)
-    for at in range(0, len(lines), 10):
-        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines[at : at + 10])
-        files.write(data, most_bytes=most_bytes, kept=kept)
-    files.close()
-
-
-async def pages(reader: RequestReader, query: RequestQuery) -> list[RequestPage]:
-    """All of them."""
-    found = [await reader.page(query)]
-    while (cursor := found[-1].cursor) is not None:
-        found.append(await reader.page(msgspec.structs.replace(query, cursor=cursor)))
-        assert len(found) < 1000, "pages without end"
-    return found
 
 
 async def test_pages_hold_every_request_of_all_routers_once_the_newest_first(tmp_path: Path) -> None:
@@ -59,7 +30,7 @@ async def test_pages_hold_every_request_of_all_routers_once_the_newest_first(tmp
 async def test_a_large_log_is_looked_through_a_part_at_a_time_and_none_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(request_lines, "BLOCK_BYTES", 1024)
     write(tmp_path, [a_line(number) for number in range(2000)], most_bytes=40_000)
     wanted = msgspec.json.encode(a_line(3, key_id="k2")) + b"\n"
     (tmp_path / "0.jsonl.99").write_bytes(wanted)  # the oldest of all
@@ -124,12 +95,6 @@ async def test_one_request_is_found_by_its_id_wherever_it_is(tmp_path: Path) -> 
     for unknown in ("req-", "req-3e70", 'req-3e7","at', "", "x" * 500, "req-é"):
         with pytest.raises(NotFound):
             await reader.told(unknown)
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "1.0", "nan~req-1", "1~" + "x" * 500])
-async def test_a_cursor_of_nobodys_is_refused(tmp_path: Path, cursor: str) -> None:
-    with pytest.raises(InvalidInput):
-        await RequestReader(tmp_path).page(RequestQuery(cursor=cursor))
 
 
 async def test_two_routers_of_one_index_share_a_file_and_put_it_aside_once(tmp_path: Path) -> None:

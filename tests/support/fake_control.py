@@ -14,6 +14,7 @@ from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
 from llmgw.api.series import Of, Scope, Series, SeriesAnswer, check_figure
 from llmgw.control.live_reader import Reader
 from llmgw.control.live_table import Cursor, LiveTable
+from llmgw.control.requests import RequestReader
 from llmgw.core import why
 from llmgw.core.catalog import Model
 from llmgw.core.engine_checks import EngineCheck
@@ -46,6 +47,8 @@ class FakeControl(FakeKeys, FakeBands):
     watched: list[tuple[w.Subscription, str, str, frozenset[str]]] = field(default_factory=list)
     lines: list[RequestLine] = field(default_factory=list)
     """The request log."""
+    request_log: RequestReader | None = None
+    """What is asked for requests in place of `lines`."""
     log_lines: list[str] = field(default_factory=lambda: [f"line {i}" for i in range(500)])
     more_lines: tuple[str, ...] = ()
     """Lines that come while somebody follows, before it goes quiet."""
@@ -252,8 +255,10 @@ class FakeControl(FakeKeys, FakeBands):
         )
 
     async def requests(self, query: RequestQuery) -> RequestPage:
-        """Those of `lines`, the newest first, in one page."""
+        """Those of `lines`, the newest first, in one page; or what `request_log` has."""
         self.calls.append(("requests", query))
+        if self.request_log is not None:
+            return await self.request_log.page(query)
         found = [line for line in self.lines if query.matches(line)]
         return RequestPage(requests=tuple(sorted(found, key=lambda line: -line.at)[: query.limit]))
 
