@@ -13,12 +13,12 @@ from llmgw.core.catalog import ModelFacts
 from llmgw.core.errors import Conflict, LlmgwError, NotFound, Unavailable
 from llmgw.core.sources import SimSource, parse_source, shown_source, source_id
 from llmgw.core.weights import Manifest, SetAnswer, SetFile, SetState, SetStatus
-from llmgw.mirror.bring import FILES_AT_ONCE, Bringer
+from llmgw.mirror.bring import FILES_AT_ONCE, Bringer, OnFetched
 from llmgw.mirror.entry import Entry
 from llmgw.mirror.sets import Kept, SetStore
 from llmgw.mirror.source import MirrorConfig
 from llmgw.mirror.verify import Verification, differing, verdict
-from llmgw.transfer.errors import DiskFull, Interrupted, disk_error
+from llmgw.transfer.errors import DiskFull, Interrupted, Unwritable, disk_error
 
 USED_EVERY_S = 600.0
 """That a node copies from a set is noted no oftener."""
@@ -26,13 +26,16 @@ FIRST_RETRY_S = 5.0
 """A failed set asked for again this soon after its failure is answered with the failure; doubles with each."""
 LONGEST_RETRY_S = 300.0
 SIM_FACTS = ModelFacts(architecture="sim", trained_context=32768, vocabulary=32000)
+_PASSES_BY_ITSELF = (Interrupted, DiskFull, Unwritable)
+"""Failures that say nothing of what the source was resolved to."""
 _LOG = logging.getLogger(__name__)
 
 
 class Mirror:
     """Sets of weights under `root`. What is not async is immediate and belongs to the trio thread.
 
-    `on_change` is called with the canonical source whenever a set's state changes; it must not block or raise.
+    `on_change` is called with the canonical source whenever a set's state changes, and `on_fetched` when a try at one
+    is over; neither must block or raise.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Mirror:
         *,
         config: MirrorConfig | None = None,
         on_change: Callable[[str], None] | None = None,
+        on_fetched: OnFetched = lambda _fetched: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = SetStore(root)
@@ -49,7 +53,9 @@ class Mirror:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._nursery: trio.Nursery | None = None
-        self._bringer = Bringer(root, store=self._store, config=config or MirrorConfig(), told=self._change)
+        self._bringer = Bringer(
+            root, store=self._store, config=config or MirrorConfig(), told=self._change, on_fetched=on_fetched
+        )
         # One set at a time: a check reads as fast as the disk gives, and nodes read from it too.
         self._checks = trio.Semaphore(1)
 
@@ -225,7 +231,7 @@ class Mirror:
                 self._change(entry, SetState.READY)
                 _LOG.info("set %s is ready", entry.id)
         except LlmgwError as error:
-            await self._failed(entry, error.message, resolve_again=not isinstance(error, Interrupted | DiskFull))
+            await self._failed(entry, error.message, resolve_again=not isinstance(error, _PASSES_BY_ITSELF))
         except OSError as error:
             await self._failed(entry, disk_error(error, self._root).message, resolve_again=False)
         # A border of supervision: whatever one set does, the others go on.
@@ -262,7 +268,10 @@ class Mirror:
 
     async def _failed(self, entry: Entry, message: str, *, resolve_again: bool) -> None:
         if resolve_again:
-            await trio.to_thread.run_sync(self._store.forget_manifest, entry.id)
+            try:
+                await trio.to_thread.run_sync(self._store.forget_manifest, entry.id)
+            except OSError as error:
+                message += f"; and {disk_error(error, self._root).message}"
         entry.failures += 1
         pause = min(FIRST_RETRY_S * 2 ** min(entry.failures - 1, 10), LONGEST_RETRY_S)
         entry.retry_at = self._clock() + pause

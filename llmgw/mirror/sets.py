@@ -16,6 +16,7 @@ from llmgw.core.config_facts import config_facts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.gguf import facts as gguf_facts
 from llmgw.core.gguf import read_header
+from llmgw.core.safetensors import check_length
 from llmgw.core.weights import Manifest, check_manifest
 from llmgw.mirror.local import stamp
 from llmgw.mirror.source import MAX_CONFIG_BYTES
@@ -152,6 +153,17 @@ class SetStore:
                 return candidate.stat().st_size
         return 0
 
+    def check_lengths(self, manifest: Manifest, names: list[str]) -> None:
+        """Raise InvalidInput for a file that ends before its tensors do: nobody published how long these files are.
+
+        A GGUF's header is held against its file where its facts are read.
+        """
+        for name in names:
+            if name.lower().endswith(".safetensors"):
+                path = self.file_path(manifest, name)
+                with path.open("rb") as stream:
+                    check_length(stream, name=name, file_bytes=path.stat().st_size)
+
     def facts(self, manifest: Manifest) -> ModelFacts:
         """What the weights say of themselves; raises InvalidInput for a GGUF whose header does not hold."""
         total = manifest.total_bytes
@@ -175,6 +187,8 @@ class SetStore:
             path = self.file_path(manifest, name)
             with path.open("rb") as stream:
                 headers.append(read_header(stream, file_bytes=path.stat().st_size))
+        if not any(header.tensors for header in headers):
+            raise InvalidInput(f"{manifest.main} is a GGUF header without a single tensor: there are no weights in it")
         first = headers[ggufs.index(manifest.main)]
         return gguf_facts(first, manifest.total_bytes, parts=headers)
 

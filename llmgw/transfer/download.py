@@ -4,7 +4,6 @@ What arrives stays in `.part` through failures, cancellation and kills; a later 
 emptied only when its bytes cannot belong to the file any more.
 """
 
-import re
 import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from llmgw.transfer.errors import (
 )
 from llmgw.transfer.http import Remote, Response, redacted, request
 from llmgw.transfer.part import Part
+from llmgw.transfer.ranges import content_range, unsatisfied_total
 
 ATTEMPTS = 6
 FIRST_PAUSE_S = 2.0
@@ -35,8 +35,8 @@ LONGEST_PAUSE_S = 30.0
 CHUNK_BYTES = 1024 * 1024
 """Written at once: what a kill may cost."""
 KEPT = "what arrived is kept and the next fetch carries on from it"
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
-_WHOLE_RANGE = re.compile(r"bytes \*/(\d{1,18})")
+_PAGES = ("text/html", "application/xhtml+xml")
+_PAGE_NAMES = (".html", ".htm", ".xhtml")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -129,6 +129,7 @@ class _Download:
         self._part = Part(wanted.target, hashed=wanted.hashed)
         self._behind = Behind()
         self._total = wanted.size or 0
+        self._until = 0  # where the answer on its way ends; 0 while that is not said
         self._pieces = 0  # answers the part is put together from
 
     async def run(self) -> Downloaded:
@@ -180,6 +181,7 @@ class _Download:
         """Make the part fit the answer: keep it for the right 206, empty it for a 200. True when the body is gzip."""
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         etag = response.headers.get("etag", "")
+        self._check_kind(response)
         if response.status == 206:
             self._check_partial(response, encoding, etag)
             self._pieces += 1
@@ -192,6 +194,7 @@ class _Download:
         if not gzipped:
             # Before the part is emptied: a page in the file's place must not cost what arrived.
             self._learn_total(response.length)
+        self._until = self._total
         if self._part.size:
             await self._empty()
         self._pieces = 1
@@ -200,24 +203,36 @@ class _Download:
             await self._file(self._part.remember, etag)
         return gzipped
 
+    def _check_kind(self, response: Response) -> None:
+        """A page for people, as a proxy's login gives, is never the file, even where its size and sum are not known."""
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in _PAGES and not self._wanted.target.name.lower().endswith(_PAGE_NAMES):
+            raise Refused(f"{redacted(response.url)} answers a page for people in the file's place")
+
     def _check_partial(self, response: Response, encoding: str, etag: str) -> None:
-        match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        found = content_range(response.headers.get("content-range", ""))
         where = redacted(response.url)
         if encoding not in ("identity", ""):
             raise _MadeEmpty(f"{where} answers a range of an encoded file")
-        if match is None or int(match[1]) != self._part.size:
+        if found is None or found.start != self._part.size:
             raise _MadeEmpty(f"{where} answers another range than bytes {self._part.size} on")
+        if response.length not in (None, found.end - found.start):
+            raise _MadeEmpty(f"{where} answers {response.length} bytes as a range of {found.end - found.start}")
         if self._part.etag and etag and etag != self._part.etag:
             raise _MadeEmpty(f"{where} holds another file than the one begun (its ETag changed)")
-        if match[3] != "*":
-            if self._total and int(match[3]) != self._total:
-                raise _MadeEmpty(f"{where} holds {match[3]} bytes where {self._total} were expected")
-            self._learn_total(int(match[3]))
+        if found.total is not None:
+            if self._total and found.total != self._total:
+                raise _MadeEmpty(f"{where} holds {found.total} bytes where {self._total} were expected")
+            self._learn_total(found.total)
+        elif not self._total:
+            # A range may end anywhere: that it is the last one nobody says.
+            raise _MadeEmpty(f"{where} answers a range without saying how large the file is")
+        self._until = found.end
 
     def _check_whole(self, response: Response) -> None:
         """416: nothing follows what is here. That is the whole file only if the sizes agree."""
-        match = _WHOLE_RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        total = int(match[1]) if match else self._total
+        told = unsatisfied_total(response.headers.get("content-range", ""))
+        total = self._total if told is None else told
         if not self._part.size or (total and total != self._part.size):
             raise _MadeEmpty(f"{redacted(response.url)} has no bytes after {self._part.size}")
         self._learn_total(total)
@@ -264,8 +279,8 @@ class _Download:
             return
         await self._settle()
         here = self._part.size + pending.size
-        if self._total and here > self._total:
-            raise _MadeEmpty(f"{redacted(self._remote.url)} sends more than the {self._total} bytes it has")
+        if self._until and here > self._until:
+            raise _MadeEmpty(f"{redacted(self._remote.url)} sends more than the {self._until} bytes it has")
         await self._behind.start(partial(self._part.append, pending.take()))
         self._report(here, self._total)
 
@@ -284,13 +299,13 @@ class _Download:
             if mixed:
                 # The pieces may be of different versions of the file; one whole answer settles it.
                 raise _MadeEmpty(f"the pieces of {wanted.target.name} do not fit together")
-            part.discard()
+            await self._file(part.discard)
             raise WrongContent(
                 f"{wanted.target.name} from {redacted(self._remote.url)} does not have the published sha256 "
                 f"{wanted.sha256[:12]}…; it was removed, and the next fetch starts from nothing"
             )
         if wanted.refuse_head and (why := wanted.refuse_head(await self._file(part.head, MAGIC_BYTES))):
-            part.discard()
+            await self._file(part.discard)
             raise WrongContent(f"{why}; it was removed")
         await self._file(part.finish)
         self._report(part.size, part.size)
@@ -303,6 +318,7 @@ class _Download:
     async def _empty(self) -> None:
         await self._file(self._part.restart)
         self._pieces = 0
+        self._report(0, self._total)
 
     async def _file(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
         """A blocking file call in a thread, a full disk told with its figures."""

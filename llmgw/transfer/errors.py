@@ -37,6 +37,12 @@ class Refused(TransferError):
         self.status = status
 
 
+class Unwritable(Refused):
+    """The disk does not let the file be written, though it may have room for it. What arrived is kept."""
+
+    code = "disk_unwritable"
+
+
 class WrongContent(TransferError):
     """What arrived is not what was published; it was removed."""
 
@@ -50,11 +56,19 @@ class DiskFull(TransferError):
     http_status = 507
 
     def __init__(
-        self, path: Path, *, needed_bytes: int, free_bytes: int, promised: Mapping[str, int] = _NOBODY
+        self,
+        path: Path,
+        *,
+        needed_bytes: int,
+        free_bytes: int,
+        promised: Mapping[str, int] = _NOBODY,
+        limit: str = "",
     ) -> None:
+        """`limit` is what ran out where that is not free bytes."""
         needed = f"{size(needed_bytes)} more are needed" if needed_bytes else "more is needed"
+        free = f"though {size(free_bytes)} are free" if limit else f"and {size(free_bytes)} are free"
         super().__init__(
-            f"no space for {path}: {needed} and {size(free_bytes)} are free{_promised(promised)}; "
+            f"no space for {path}: {needed} {f'and {limit}, ' if limit else ''}{free}{_promised(promised)}; "
             "what arrived is kept, and the next fetch carries on from it once there is space"
         )
         self.path = path
@@ -77,18 +91,50 @@ def _promised(promised: Mapping[str, int]) -> str:
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """How a full disk, quota or file-size limit says so."""
+_LIMITS = {
+    errno.EDQUOT: "the quota of the account that writes there is used up",
+    errno.EFBIG: "a file may not become so large there",
+}
+_NO_INODES = "the file system has no inode left for another file"
+_READ_ONLY = "its file system is mounted read-only; what arrived is kept, and the next fetch carries on once it is not"
 
 
 def disk_error(error: OSError, path: Path, *, needed_bytes: int = 0) -> TransferError:
     """What a failed file operation on `path` means to an operator: a full disk with its figures, or the reason."""
     if error.errno in NO_SPACE:
-        return DiskFull(path, needed_bytes=max(0, needed_bytes), free_bytes=free_bytes(path))
-    return Refused(f"{error.filename or path}: {error.strerror or error}")
+        limit = _LIMITS.get(error.errno, "") or (_NO_INODES if _inodes_are_gone(path) else "")
+        return DiskFull(path, needed_bytes=max(0, needed_bytes), free_bytes=_free_now(path), limit=limit)
+    where = error.filename or path
+    if error.errno == errno.EROFS:
+        return Unwritable(f"{where} cannot be written: {_READ_ONLY}")
+    return Unwritable(f"{where}: {error.strerror or error}")
+
+
+def _free_now(path: Path) -> int:
+    """Bytes free, for a sentence: a disk that does not even say so has none."""
+    try:
+        return free_bytes(path)
+    except OSError:
+        return 0
+
+
+def _inodes_are_gone(path: Path) -> bool:
+    """Whether files cannot be made though there may be room; file systems without a bound tell of no inodes at all."""
+    try:
+        stat = os.statvfs(_existing(path))
+    except OSError:
+        return False
+    return stat.f_files > 0 and stat.f_favail == 0
 
 
 def free_bytes(path: Path) -> int:
     """Bytes this user may still write in the file system of `path` or of its nearest existing parent."""
+    stat = os.statvfs(_existing(path))
+    return stat.f_bavail * stat.f_frsize
+
+
+def _existing(path: Path) -> Path:
+    """The path, or its nearest parent that is there."""
     while not path.exists() and path != path.parent:
         path = path.parent
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
+    return path

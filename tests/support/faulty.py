@@ -10,7 +10,7 @@ from random import Random
 
 import trio
 
-from tests.support.rawhttp import Asked, head, partial, whole
+from tests.support.rawhttp import Asked, head, partial, several_ranges, whole
 
 ETAG = '"1"'
 PAGE = b"<!doctype html><title>Sign in</title><p>This network asks you to sign in first.</p>"
@@ -89,6 +89,31 @@ class FaultyFile:
         """200 from the first byte on, whatever was asked for."""
         await self._send(answer, stream, self._header(0), 0)
 
+    async def several_ranges(self, answer: Answer, stream: trio.SocketStream) -> None:
+        """206 with its ranges in the body, as for a request that named several."""
+        if not answer.start:
+            await self.right(answer, stream)
+            return
+        answer.holds = 0
+        await stream.send_all(several_ranges(self.data, answer.start, ETag=ETAG))
+
+    async def encoded_range(self, answer: Answer, stream: trio.SocketStream) -> None:
+        """A range of the file as it is packed, not of the file."""
+        if not answer.start:
+            await self.right(answer, stream)
+            return
+        answer.holds = 0
+        await stream.send_all(partial(self.data, answer.start, ETag=ETAG, Content_Encoding="gzip")[:400])
+
+    async def shorter_range(self, answer: Answer, stream: trio.SocketStream) -> None:
+        """A whole answer to less than was asked for."""
+        if not answer.start or answer.start + 1 >= len(self.data):
+            await self.right(answer, stream)
+            return
+        end = self.dice.randint(answer.start + 1, len(self.data))
+        answer.sent, answer.holds = end - answer.start, end
+        await stream.send_all(partial(self.data, answer.start, end=end, ETag=ETAG))
+
     async def page(self, _answer: Answer, stream: trio.SocketStream) -> None:
         """403 with a page for people."""
         headers: dict[str, str | int] = {"Content-Type": "text/html", "Content-Length": len(PAGE)}
@@ -127,6 +152,9 @@ FAULTS: dict[str, Callable[[FaultyFile, Answer, trio.SocketStream], Awaitable[No
     "wrong length": FaultyFile.wrong_length,
     "200 to a range": FaultyFile.whole_for_a_range,
     "slow": FaultyFile.slow,
+    "several ranges": FaultyFile.several_ranges,
+    "a range in gzip": FaultyFile.encoded_range,
+    "less than the range": FaultyFile.shorter_range,
     "403 with a page": FaultyFile.page,
     "redirect": FaultyFile.redirect,
 }

@@ -1,5 +1,6 @@
 """A running mirror for tests, and waiting for what it does."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -49,12 +50,11 @@ async def running_mirror(
     root: Path,
     *,
     config: MirrorConfig | None = None,
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """A mirror on `root` and its HTTP API on loopback without TLS, until the block ends."""
     changes: list[str] = []
-    extra = {} if clock is None else {"clock": clock}
-    mirror = Mirror(root, config=config or MirrorConfig(policy=quick()), on_change=changes.append, **extra)
+    mirror = Mirror(root, config=config or MirrorConfig(policy=quick()), on_change=changes.append, clock=clock)
     running = Running(mirror=mirror, changes=changes)
     failure: Exception | None = None
 

@@ -94,6 +94,18 @@ def partial(data: bytes, start: int, *, end: int | None = None, **headers: str) 
     )
 
 
+def several_ranges(data: bytes, start: int, **headers: str) -> bytes:
+    """A 206 of two ranges from `start`, each with its own header in the body."""
+    middle = (start + len(data)) // 2
+    body = b""
+    for first, end in ((start, middle), (middle, len(data))):
+        where = f"bytes {first}-{end - 1}/{len(data)}"
+        body += f"--x\r\nContent-Range: {where}\r\n\r\n".encode() + data[first:end] + b"\r\n"
+    body += b"--x--\r\n"
+    kind = "multipart/byteranges; boundary=x"
+    return head("206 Partial Content", {"Content-Type": kind, "Content-Length": len(body), **_named(headers)}) + body
+
+
 def gzipped(data: bytes, **headers: str) -> bytes:
     """A 200 in gzip."""
     body = gzip.compress(data, 1)
