@@ -12,7 +12,7 @@ import msgspec
 from llmgw.core.addresses import LOOPBACK, Address, parse_listen
 from llmgw.core.catalog import check_name
 from llmgw.core.config import load_config
-from llmgw.core.engine_builds import INSTALLED, PACKAGED, check_build
+from llmgw.core.engine_builds import INSTALLED, OWN, PACKAGED, check_build
 from llmgw.core.errors import InvalidInput
 
 STOP_ENGINES_VARIABLE = "LLMGW_STOP_ENGINES"
@@ -22,8 +22,6 @@ LLAMACPP_RELEASES = "https://api.github.com/repos/ggml-org/llama.cpp/releases/ta
 """Where llama.cpp publishes its releases, with a checksum for every archive."""
 MIRROR_WHEELS = "mirror:"
 """Begins the name of a directory of wheels on the mirror's machine."""
-OWN_ENGINES = ("trtllm", "comfyui", "strata")
-"""Engines that are the operator's to install, and are named by their place alone."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
@@ -54,8 +52,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether ComfyUI, which has no keys, listens where the other engines do; on loopback alone otherwise."""
     engines: dict[str, str] = {}
     """Versions of engines the agent installs, by name. With `VERSION@2026-09-24` one is made of what the index had on
-    that day, else on the day after its release; an empty version installs none. llama.cpp's is the tag of a release
-    (`llamacpp: b10991`). What the cluster asks of the node (`llmgw ctl node build`) counts for more."""
+    that day, else on the day after its release; `default` is the version whose flags llmgw was compared with, an empty
+    one installs none. llama.cpp's is the tag of a release (`llamacpp: b10991`). What the cluster asks of the node
+    (`llmgw ctl node build`) counts for more."""
     wheelhouse: str = ""
     """Directory of wheels that engines are installed from instead of the index, for sites without one; `mirror:/DIR`
     is a directory of the mirror's machine, fetched from there and checked."""
@@ -133,18 +132,13 @@ def check_agent_config(config: AgentConfig) -> None:
     if config.dcgm_exporter != "off":
         _check_exporter(config.dcgm_exporter)
     for name in config.engine_paths:
-        if name not in (*PACKAGED, *OWN_ENGINES):
-            known = ", ".join((*PACKAGED, *OWN_ENGINES))
+        if name not in (*PACKAGED, *OWN):
+            known = ", ".join((*PACKAGED, *OWN))
             raise InvalidInput(f"{name!r} is not one of {known}; llama.cpp's is llama_server", field="engine_paths")
     for name, version in config.engines.items():
-        if name in OWN_ENGINES:
-            raise InvalidInput(
-                f"{name} is not installed by llmgw: install it, and name its place as engine_paths.{name}",
-                field="engines",
-            )
         if version:
             check_build(name, version, field=f"engines.{name}")
-        elif name not in INSTALLED:
+        elif name not in (*INSTALLED, *OWN):
             raise InvalidInput(f"{name!r} is not one of {', '.join(INSTALLED)}", field="engines")
     _check_llamacpp(config)
     for name in config.engine_env:

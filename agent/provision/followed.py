@@ -15,9 +15,10 @@ from pathlib import Path
 
 from agent.provision.recipes import RECIPES
 from agent.provision.uv import BuildFailed, environment, find_uv
+from llmgw.core.engine_builds import FOLLOWED as VERSIONS
 
-FOLLOWED: Mapping[str, str] = {"vllm": "0.30.0", "sglang": "0.5.23", "freetoken": "0.2.1"}
-"""Versions whose flags were compared with ours, by engine."""
+FOLLOWED: Mapping[str, str] = {engine: version for engine, version in VERSIONS.items() if engine in RECIPES}
+"""Of the versions that are followed, those an index is asked of."""
 BUILT_IN = "xllamacpp"
 """Package that brings the llama.cpp that is part of llmgw; followed as it is installed."""
 ASK_TIMEOUT_S = 120.0

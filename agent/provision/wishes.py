@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from llmgw.core.engine_builds import NONE, check_build
+from llmgw.core.engine_builds import NONE, check_build, version_meant
 from llmgw.core.errors import InvalidInput
 from llmgw.transfer.part import write_atomic
 
@@ -23,7 +23,9 @@ MAX_FILE_BYTES = 64 * 1024
 def merged(own: Mapping[str, str], cluster: Mapping[str, str]) -> dict[str, str]:
     """Versions by engine; those that are not to be installed are left out."""
     together = {**own, **cluster}
-    return {engine: version for engine, version in together.items() if version and version != NONE}
+    return {
+        engine: version_meant(engine, version) for engine, version in together.items() if version and version != NONE
+    }
 
 
 def load_builds(path: Path) -> dict[str, str]:

@@ -15,9 +15,10 @@ from llmgw.core.fit import UNKNOWN_WEIGHTS
 
 NODE_COLUMNS = 20
 MISSING_COLUMNS = 16
-_NEARNESS = ("memory", "cards", "class", "shape", "engine", "cordoned", "link")
+_NEARNESS = ("nodes", "memory", "cards", "shape", "engine", "cordoned", "link", "class")
 """Rules that refuse, from what an operator is closest to mending to what is out of reach."""
 _IN_SHORT = {
+    "nodes": "too few others",
     "cards": "cards are taken",
     "class": "other cards",
     "shape": "other tp",
@@ -62,9 +63,11 @@ def headline(explanation: Explanation) -> Line:
     nodes = {verdict.node for verdict in explanation.verdicts}
     if not nodes:
         return [("no node has joined yet; ", "warn"), ("4", "key"), (" shows how one does", "dim")]
-    able = {verdict.node for verdict in explanation.verdicts if verdict.fits}
-    tone = "good" if able else "bad"
-    line: Line = [(f"{len(able):,} of {plural(len(nodes), 'node')} can take it", tone)]
+    able = {verdict.node for verdict in explanation.verdicts if verdict.fits or verdict.rule == "nodes"}
+    tone = "good" if len(able) >= explanation.spans else "bad"
+    of = f"{len(able):,} of {plural(len(nodes), 'node')}"
+    parts = f"{of} can take a part, {explanation.spans} are needed" if explanation.spans > 1 else f"{of} can take it"
+    line: Line = [(parts, tone)]
     if explanation.need_bytes:
         least = "at least " if explanation.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
         line += [(f" {signs().dot} it needs {least}", "dim"), (size(explanation.need_bytes), "strong")]

@@ -12,6 +12,7 @@ from console.screens.arriving import go_when_there
 from console.screens.fields import Field, harmless, said_of, whole
 from console.screens.fit import Fit
 from console.screens.form import Form, Values
+from console.screens.serve_shape import shape_problems, shape_remarks
 from console.widgets.lines import Line
 from llmgw.api.actions import Target
 from llmgw.api.client import AdminClient
@@ -21,6 +22,7 @@ from llmgw.core.catalog import (
     DEFAULT_CONTEXT,
     ENGINES,
     MAX_CONTEXT,
+    MAX_NODES,
     MAX_REPLICAS,
     MAX_SLOTS,
     MAX_TP,
@@ -60,6 +62,7 @@ class ServeForm(Form[ModelResult]):
         "scaling": "min",
         "context_length": "context",
         "profiles[0].name": "gpu_class",
+        "gpus_per_node": "nodes",
         "aliases": "name",
     }
 
@@ -117,6 +120,8 @@ class ServeForm(Form[ModelResult]):
                 offers=sorted(classes),
             ),
             Field(name="tp", label="cards", help="of one node, for a replica", stand_in="1", whole=(1, MAX_TP)),
+            Field(name="nodes", label="nodes", help="for a replica, with vLLM", stand_in="1", whole=(1, MAX_NODES)),
+            Field(name="pp", label="stages", help="each on so many cards", stand_in="1", whole=(1, MAX_TP)),
         )
 
     def aside(self) -> Widget | None:
@@ -137,11 +142,12 @@ class ServeForm(Form[ModelResult]):
         least, most = whole(values["min"]), whole(values["max"])
         if most is not None and (1 if least is None else least) > most:
             found["max"] = f"is under the least, {1 if least is None else least:,}"
-        return found
+        return {**found, **shape_problems(values)}
 
     def remarks(self, values: Values) -> dict[str, Line]:
-        """That the source is served already, and how many cards of the class there are."""
-        return {**self._same_source(values), **self._free_cards(values)}
+        """That the source is served already, how many cards of the class there are, and what the shape comes to."""
+        nodes = self.host.store.state.nodes.values()
+        return {**self._same_source(values), **self._free_cards(values), **shape_remarks(values, nodes)}
 
     def _same_source(self, values: Values) -> dict[str, Line]:
         """The models served from the source, and what is to be done: a second one of the same is seldom meant."""
@@ -172,6 +178,7 @@ class ServeForm(Form[ModelResult]):
         """Ask again, a moment after the last letter."""
         self.rows["name"].stand_in(default_name(values["source"]))
         self.rows["max"].stand_in(str(max(1, whole(values["min"]) or 1)))
+        self.rows["pp"].stand_in(str(whole(values["nodes"]) or 1))
         if self._timer is not None:
             self._timer.stop()
         if not values["source"].startswith(SCHEMES):
@@ -255,6 +262,8 @@ def request(values: Values) -> ServeRequest:
         engine=values["engine"] or None,
         gpu_class=values["gpu_class"] or None,
         tp=whole(values["tp"]),
+        pp=whole(values["pp"]),
+        nodes=whole(values["nodes"]),
     )
 
 

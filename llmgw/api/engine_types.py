@@ -33,7 +33,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     engine: str
     version: str
-    """`0.30.0`, `b10991` (llama.cpp), `none`, or `auto` for what the node's own agent.yaml says."""
+    """`0.30.0`, `b10991` (llama.cpp), `default`, `none`, or `auto` for what the node's own agent.yaml says."""
 
 
 class BuildInfo(msgspec.Struct, frozen=True, kw_only=True):

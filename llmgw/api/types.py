@@ -183,7 +183,11 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     engine: str | None = None
     gpu_class: str | None = None
     tp: int | None = None
-    """Cards of one node that a replica spans."""
+    """Cards among which every layer is divided."""
+    pp: int | None = None
+    """Stages of whole layers, each on `tp` cards; as many as nodes when it is not given."""
+    nodes: int | None = None
+    """Nodes that a replica spans, all with as many cards."""
     args: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = ()
 
@@ -210,6 +214,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes its live replicas are on."""
     would_place: str | None = None
     """Node the next replica would go to; `gpu1 and gpu2` for one that spans several."""
+    spans: int = 1
+    """Nodes that it takes; where it has no place, the most that one of its profiles asks for."""
     message: str
     need_bytes: int = 0
     need_host_bytes: int = 0

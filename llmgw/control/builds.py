@@ -10,7 +10,7 @@ from llmgw.api.types import BuildInfo, BuildRequest, Result
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.core.cluster import EngineBuild, Node, NodeLink
-from llmgw.core.engine_builds import AUTO, INSTALLED, NONE, PACKAGED, check_build
+from llmgw.core.engine_builds import AUTO, INSTALLED, NONE, PACKAGED, check_build, version_meant
 from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.store import nodes as stored_nodes
 from llmgw.store.nodes import NodeRow
@@ -55,6 +55,7 @@ class BuildService:
         node, engine, version = self._node(name), request.engine, request.version
         if version != AUTO or engine not in INSTALLED:
             check_build(engine, version)
+        version = version_meant(engine, version)
         installs = version not in (AUTO, NONE)
         if installs and engine in PACKAGED and node.link is NodeLink.CONNECTED and not node.cards:
             raise InvalidInput(

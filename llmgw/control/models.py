@@ -19,7 +19,7 @@ from llmgw.core.cluster import Node, ShardState
 from llmgw.core.engine_rules import check_args, check_env
 from llmgw.core.errors import Conflict, InvalidInput, NotFound
 from llmgw.core.fallbacks import check_chain, check_list, relying_on
-from llmgw.core.placement import place
+from llmgw.core.placement import Placement, place
 from llmgw.core.snapshot import CatalogEntry
 from llmgw.core.suggest import engines_for, suggest
 from llmgw.core.units import plural, size
@@ -209,6 +209,7 @@ class ModelService:
             dry_run=dry_run,
             placed=placed,
             would_place=decision.placement.where if decision.placement else None,
+            spans=_spans(entry.model, decision.placement),
             message=_explain_sentence(entry, live_count=len(live), placed=placed, decision_message=decision.message),
             need_bytes=decision.need.total_bytes if decision.need else 0,
             need_host_bytes=decision.need.host_bytes if decision.need else 0,
@@ -236,7 +237,7 @@ class ModelService:
 
     async def _reload(self) -> None:
         """What was written is in force when the operator hears of it, not a notification later."""
-        self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        await self._catalog.read(self._store)
         self._reconciler.step()
 
     def _live(self, name: str) -> int:
@@ -290,6 +291,11 @@ def _suggestions(entry: CatalogEntry, nodes: Sequence[Node]) -> tuple[Suggestion
         context_length=entry.context_length,
         slots=max((profile.slots for profile in entry.model.profiles), default=DEFAULT_SLOTS),
     )
+
+
+def _spans(model: Model, placed: Placement | None) -> int:
+    """Nodes that a replica takes where it is placed, else the most that one of its profiles asks for."""
+    return placed.profile.nodes if placed else max((profile.nodes for profile in model.profiles), default=1)
 
 
 def _refuse_declared(known: StoredModel) -> None:

@@ -19,6 +19,7 @@ from llmgw.core.catalog import (
 from llmgw.core.errors import InvalidInput
 from llmgw.core.flags_freetoken import other_context
 from llmgw.core.flags_strata import not_told
+from llmgw.core.serving import names_gguf, profile_for, shape_of
 from llmgw.core.sources import default_model_name, parse_source
 from llmgw.core.units import plural
 
@@ -37,8 +38,9 @@ def model_for(request: ServeRequest) -> Model:
         scaling=request.scaling,
         profiles=request.profiles or (_profile(request),),
     )
-    if request.profiles and (request.engine or request.gpu_class or request.args or request.slots or request.tp):
-        raise InvalidInput("engine, gpu_class, tp, args and slots belong in the profiles when those are given")
+    apart = ("engine", "gpu_class", "tp", "pp", "nodes", "args", "slots")
+    if request.profiles and any(getattr(request, field) for field in apart):
+        raise InvalidInput(f"{', '.join(apart[:-1])} and {apart[-1]} belong in the profiles when those are given")
     check_model(model)
     check_servable(model)
     return model
@@ -56,7 +58,7 @@ def check_servable(model: Model) -> None:
                 f"engine {profile.engine} cannot load {model.source.partition(':')[0]}: sources",
                 field=f"profiles[{i}].engine",
             )
-        if profile.engine in GGUF_ENGINES and not _names_gguf(model.source):
+        if profile.engine in GGUF_ENGINES and not names_gguf(model.source):
             raise InvalidInput(
                 f"{profile.engine} loads GGUF files and {model.source!r} names none: end it with the file, "
                 "as in hf:ORG/REPO@REVISION/FILE.gguf, or run it on cards with vllm or sglang (gpu_class)",
@@ -89,6 +91,9 @@ def describe(model: Model) -> str:
         parts.append(f"{model.context_length} tokens a request")
     if model.max_output:
         parts.append(f"answers up to {model.max_output}")
+    spread = next((profile for profile in model.profiles if profile.nodes > 1 or profile.pp > 1), None)
+    if spread is not None:
+        parts.append(f"each on {shape_of(spread)}")
     return f"{model.name}: " + ", ".join(parts)
 
 
@@ -99,30 +104,17 @@ def changed_fields(before: Model, after: Model) -> tuple[str, ...]:
 
 
 def _profile(request: ServeRequest) -> Profile:
-    engine = request.engine or _engine_for(request)
-    return Profile(
-        name=request.gpu_class or "cpu",
-        engine=engine,
+    profile = profile_for(
+        request.source,
+        engine=request.engine,
         gpu_class=request.gpu_class,
-        tp=request.tp or 1,
-        args=request.args,
-        slots=request.slots or (1 if engine in ONE_SLOT_ENGINES else DEFAULT_SLOTS),
+        tp=request.tp,
+        pp=request.pp,
+        nodes=request.nodes,
     )
-
-
-def _engine_for(request: ServeRequest) -> str:
-    """What can load the source: safetensors on cards are vLLM's."""
-    source = request.source.strip()
-    if source.startswith("sim:"):
-        return "sim"
-    return "vllm" if request.gpu_class and not _names_gguf(source) else "llamacpp"
+    slots = request.slots or (1 if profile.engine in ONE_SLOT_ENGINES else DEFAULT_SLOTS)
+    return msgspec.structs.replace(profile, args=request.args, slots=slots)
 
 
 def _names_checkpoint(source: str) -> bool:
     return source.partition("#")[0].partition("?")[0].lower().endswith(".safetensors")
-
-
-def _names_gguf(source: str) -> bool:
-    """A directory of a `file:` source may hold one; the agent looks when it is there."""
-    path = source.partition("#")[0].partition("?")[0]
-    return path.lower().endswith(".gguf") or source.startswith("file:")

@@ -160,6 +160,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Experts a layer chooses from; 0 for a dense model."""
     expert_bytes: tuple[int, ...] = ()
     """Bytes of each layer's experts, part of `weights_bytes`; empty where the files do not tell them apart."""
+    even_parts: dict[str, int] = {}
+    """What every card takes an even part of besides heads, by its name with the figure; empty where it is not said."""
 
 
 def model_from(raw: Mapping[str, Any], *, where: str = "") -> Model:
@@ -272,18 +274,18 @@ def _check_profile(profile: Profile, where: str, seen: set[str]) -> None:
         raise InvalidInput(f"{profile.engine} runs on one card: tp is 1", field=f"{where}.tp")
     if profile.tp > 1 and profile.gpu_class is None:
         raise InvalidInput("tp above 1 needs a gpu_class: a CPU profile runs on one node's memory", field=f"{where}.tp")
-    _check_shape(profile, where)
+    check_shape(profile, where)
     if not 0 <= profile.min_memory_gb < 1e6:
         raise InvalidInput(f"{profile.min_memory_gb} is not a size in GB", field=f"{where}.min_memory_gb")
 
 
-def _check_shape(profile: Profile, where: str) -> None:
-    """Cards and nodes come to the same number, and the engine can be divided so."""
-    _check_range(profile.pp, 1, MAX_TP, f"{where}.pp")
+def check_shape(profile: Profile, where: str) -> None:
+    """Cards and nodes come to the same number, and the engine can be divided so; raises InvalidInput."""
     _check_range(profile.nodes, 1, MAX_NODES, f"{where}.nodes")
+    _check_range(profile.pp, 1, MAX_TP, f"{where}.pp")
     if profile.gpus_per_node is not None:
         _check_range(profile.gpus_per_node, 1, MAX_TP, f"{where}.gpus_per_node")
-    for key in ("pp", "nodes"):
+    for key in ("nodes", "pp"):
         if getattr(profile, key) > 1 and profile.engine not in MULTI_NODE_ENGINES:
             raise InvalidInput(
                 f"{profile.engine} runs on one node, and there with tp alone; {key} above 1 is for "

@@ -15,6 +15,7 @@ from llmgw.core.config_keys import (
     string,
     text_config,
 )
+from llmgw.core.config_widths import even_parts
 from llmgw.core.layer_caches import all_bytes, kv_heads_of, window_of
 from llmgw.core.parameters import parameters
 
@@ -28,6 +29,7 @@ def config_facts(config: Mapping[str, object], weights_bytes: int) -> ModelFacts
     layers = number(text, *LAYERS, most=MAX_LAYERS)
     kv_bytes, windowed, state = all_bytes(text, layers)
     window = window_of(text) if windowed else 0
+    quantization = _quantization(config, text)
     return ModelFacts(
         weights_bytes=weights_bytes,
         trained_context=number(text, *CONTEXT),
@@ -39,11 +41,12 @@ def config_facts(config: Mapping[str, object], weights_bytes: int) -> ModelFacts
         kv_heads=1 if number(text, "kv_lora_rank") else kv_heads_of(text),
         embedding_length=number(text, *HIDDEN),
         vocabulary=number(text, *VOCABULARY),
-        quantization=_quantization(config, text),
+        quantization=quantization,
         sliding_window=window,
         sliding_kv_bytes_per_token=windowed if window else 0,
         state_bytes=state,
         experts=number(text, *EXPERTS),
+        even_parts=even_parts(config, quantization),
     )
 
 

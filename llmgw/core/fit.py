@@ -10,6 +10,7 @@ import msgspec
 from llmgw.core.beside import experts_on_card, layers_in_memory, pinned_bytes
 from llmgw.core.capability import Capability, needed_capability
 from llmgw.core.catalog import CARD_ENGINES, PICTURE_ENGINES, ModelFacts
+from llmgw.core.dividing import why_not_divided
 from llmgw.core.errors import InvalidInput
 from llmgw.core.units import size
 
@@ -37,8 +38,6 @@ COMFYUI_BYTES = 6_000_000_000
 """What ComfyUI takes of its card besides weights: CUDA's context, a picture's latents and activations, its decoding."""
 COMFYUI_HOST_BYTES = 4_000_000_000
 """Of the node's memory besides weights, which it keeps there while they are not on the card."""
-MOST_TP_NAMED = 16
-"""Cards of one node, at most, in advice."""
 KV_BLOCK_TOKENS = 16
 """A request's cache is whole blocks of so many tokens."""
 
@@ -97,7 +96,7 @@ def estimate(
     if engine == "strata":
         return _strata(facts)
     if engine in CARD_ENGINES:
-        need = _on_cards(facts, engine=engine, context_length=context_length, slots=slots, tp=tp)
+        need = _on_cards(facts, engine=engine, context_length=context_length, slots=slots, tp=tp, args=args)
         return _in_stages(facts, need, tp, pp) if pp > 1 else need
     if engine != "llamacpp":
         raise InvalidInput(f"there is no memory estimate for engine {engine!r}", field="engine")
@@ -199,7 +198,9 @@ def _strata(facts: ModelFacts) -> MemoryNeed:
     )
 
 
-def _on_cards(facts: ModelFacts, *, engine: str, context_length: int, slots: int, tp: int) -> MemoryNeed:
+def _on_cards(
+    facts: ModelFacts, *, engine: str, context_length: int, slots: int, tp: int, args: Sequence[str]
+) -> MemoryNeed:
     """vLLM and SGLang. Their cache is one room for all requests: it holds `slots` of full length, or more shorter ones.
 
     Cards beyond the number of KV heads hold copies of them, which makes their cards' part of the cache no smaller.
@@ -213,7 +214,7 @@ def _on_cards(facts: ModelFacts, *, engine: str, context_length: int, slots: int
     )
     parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"{engine} {size(overhead)}")
     need = _need(facts.weights_bytes, kv * copies, overhead, tp, " + ".join(parts))
-    return msgspec.structs.replace(need, refusal=_why_not_divided(facts.attention_heads, tp))
+    return msgspec.structs.replace(need, refusal=why_not_divided(facts, engine, tp, args))
 
 
 def _in_stages(facts: ModelFacts, need: MemoryNeed, tp: int, pp: int) -> MemoryNeed:
@@ -235,14 +236,6 @@ def _in_stages(facts: ModelFacts, need: MemoryNeed, tp: int, pp: int) -> MemoryN
         detail=f"{detail}, on {tp * pp} cards in {pp} stages, {size(per_card)} each at most",
         refusal=need.refusal or why_not,
     )
-
-
-def _why_not_divided(heads: int, tp: int) -> str:
-    """Every card computes as many attention heads as every other."""
-    if not heads or heads % tp == 0:
-        return ""
-    good = ", ".join(str(n) for n in range(1, min(heads, MOST_TP_NAMED) + 1) if heads % n == 0)
-    return f"its {heads} attention heads cannot be divided among {tp} cards; tp may be {good}"
 
 
 def _simulated(facts: ModelFacts, *, context_length: int, slots: int, tp: int) -> MemoryNeed:

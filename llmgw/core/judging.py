@@ -15,6 +15,10 @@ from llmgw.core.verdicts import CardVerdict, NodeVerdict
 def judge(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica], now: float) -> NodeVerdict:
     """Whether the profile fits on the node, and if not what stands against it."""
     trial = _Trial(node=node, profile=profile, need=need, held=held)
+    if profile.gpu_class and all(card.gpu_class != profile.gpu_class for card in node.cards):
+        # Before what may pass: nothing that happens to the node makes it one for this profile.
+        cards = tuple(_judge_card(card, trial, 0) for card in node.cards)
+        return trial.refuse("class", f"has no card of class {profile.gpu_class}{_others(node)}", cards=cards)
     if node.link is not NodeLink.CONNECTED:
         age = max(0, round(now - node.heard_at))
         return trial.refuse("link", f"its agent is {node.link.value}, last heard {age} s ago")
@@ -42,7 +46,8 @@ def nearness(verdict: NodeVerdict) -> tuple[int, int, str]:
     return (_NEARNESS.get(verdict.rule, 9), verdict.missing_bytes, verdict.node)
 
 
-_NEARNESS = {"memory": 0, "cards": 1, "class": 2, "shape": 3, "engine": 4, "cordoned": 5, "link": 6}
+_NEARNESS = {"memory": 0, "cards": 1, "shape": 2, "engine": 3, "cordoned": 4, "link": 5, "class": 6}
+"""Rules that refuse, from what an operator is closest to mending to what is out of reach."""
 
 
 class _Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,19 +100,19 @@ def _judge_cards(trial: _Trial) -> NodeVerdict:
         on_cards = f"card {listed} for itself" if need.whole_card else f"{size(share)} on card {listed}"
         return _judge_beside(trial, on_cards, cards)
     of_class = [c for c in cards if c.rule != "class"]
-    if not of_class:
-        return trial.refuse("class", f"has no card of class {profile.gpu_class}{_others(trial.node)}", cards=cards)
     if len(of_class) < wanted:
         text = f"has {plural(len(of_class), 'card')} of class {profile.gpu_class}, and {wanted} are needed"
         return trial.refuse("cards", text, cards=cards)
-    if all(c.rule == "capability" for c in of_class):
+    if all(c.rule == of_class[0].rule for c in of_class) and of_class[0].rule in ("capability", "part"):
         return trial.refuse("class", f"its cards of class {profile.gpu_class}: {of_class[0].message}", cards=cards)
     short = sorted(c.missing_bytes for c in of_class if c.rule == "memory")
     missing = sum(short[: wanted - len(fitting)])
     alone = " and nobody else on it" if need.whole_card else ""
+    each = "" if wanted == 1 else " each"
+    able = f"{len(fitting)} of its {len(of_class)} can" if len(of_class) > 1 else "the one it has cannot"
     text = (
-        f"needs {plural(wanted, 'card')} of class {profile.gpu_class} with {size(share)} free each{alone}; "
-        f"{len(fitting)} of its {len(of_class)} can give that"
+        f"needs {plural(wanted, 'card')} of class {profile.gpu_class} with {size(share)} free{each}{alone}; "
+        f"{able} give that"
     )
     if missing:
         text += f", {size(missing)} missing"
@@ -130,7 +135,9 @@ def _judge_beside(trial: _Trial, on_cards: str, cards: tuple[CardVerdict, ...]) 
 def _others(node: Node) -> str:
     """The classes a node has, for whoever wrote another."""
     classes = sorted({card.gpu_class for card in node.cards if card.gpu_class})
-    return f"; its cards are {', '.join(classes)}" if classes else ""
+    if classes:
+        return f"; its cards are {', '.join(classes)}"
+    return "" if node.cards else ", nor any other"
 
 
 def _judge_card(card: Card, trial: _Trial, room: int) -> CardVerdict:

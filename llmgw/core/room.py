@@ -52,8 +52,11 @@ def why_not_card(card: Card, profile: Profile, need: MemoryNeed, held: Sequence[
         old = too_old(card.compute_capability, need.capability, what=f"{profile.engine} with these weights")
         if old:
             return "capability", old
-    if profile.nodes > 1 and card.parent:
+    if card.parent and profile.nodes > 1:
         return "part", "is part of a card, and a replica that spans nodes takes whole ones"
+    if card.parent and profile.cards_per_node > 1:
+        # CUDA shows a process one MIG instance, however many it is given.
+        return "part", "is part of a card, and a process sees only one part: a replica on parts of cards has tp 1"
     if need.whole_card and any(card.uuid in replica.cards for replica in held):
         return "taken", f"a replica holds it, and {profile.engine} needs one for itself"
     # What it may grow to is not in its promise: a stranger may have held a part of the card when that was given.

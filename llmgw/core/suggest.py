@@ -31,6 +31,8 @@ def suggest(
     if facts is None or not facts.weights_bytes:
         return ()
     asked = _Asked(facts=facts, context_length=context_length, slots=slots)
+    if nodes and set(engines) <= set(CARD_ENGINES) and not any(card.gpu_class for node in nodes for card in node.cards):
+        return (_nowhere(engines),)
     found = [
         _on_class(asked, nodes, engine, gpu_class)
         for engine in engines
@@ -42,7 +44,14 @@ def suggest(
         mixing = _engines_beside(engines)
         found += filter(None, (_beside_card(asked, nodes, engine, gpu_class) for engine in mixing))
         found += filter(None, (_over_nodes(asked, nodes, e, gpu_class) for e in engines if e in MULTI_NODE_ENGINES))
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=lambda suggestion: _order(suggestion, engines)))
+
+
+def _nowhere(engines: Sequence[str]) -> Suggestion:
+    """For a fleet without any card, and a source that only engines on cards load."""
+    run = f"{' and '.join(engines)} {'run' if len(engines) > 1 else 'runs'} on cards"
+    message = f"{run}, and no node has one: a GGUF file of the model (hf:ORG/REPO@REVISION/FILE.gguf) runs on the CPU"
+    return Suggestion(engine=engines[0], message=message)
 
 
 def _engines_beside(engines: Sequence[str]) -> Sequence[str]:
@@ -55,10 +64,14 @@ def _may_start(node: Node, engine: str) -> bool:
     return engine != "strata" or any(build.engine == engine and build.usable for build in node.engines)
 
 
-def _order(found: Suggestion) -> tuple[bool, bool, bool, int, str, str]:
-    """What fits first, then cards before memory, cards alone before those with memory beside them, the fewest first."""
+def _order(found: Suggestion, engines: Sequence[str]) -> tuple[bool, bool, bool, int, str, int, str]:
+    """What fits first, then cards before memory, cards alone before those with memory beside them, the fewest first.
+
+    Of engines that do it alike the one is first that serves the source where none is named.
+    """
     in_memory, gpu_class = found.gpu_class is None, found.gpu_class or ""
-    return (not found.nodes, in_memory, bool(found.host_bytes), found.tp, gpu_class, found.engine)
+    at = engines.index(found.engine) if found.engine in engines else len(engines)
+    return (not found.nodes, in_memory, bool(found.host_bytes), found.tp, gpu_class, at, found.engine)
 
 
 def engines_for(source: str) -> tuple[str, ...]:
@@ -93,7 +106,8 @@ def _on_class(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str)
     cards = _cards_of(nodes, gpu_class)
     counts = Counter(node.name for node, _, _ in cards)
     room = min((room for _, _, room in cards), default=0)
-    most = max(counts.values(), default=0)
+    # Of parts of cards a process sees one.
+    most = 1 if any(card.parent for _, card, _ in cards) else max(counts.values(), default=0)
     shapes = [(tp, need) for tp in range(1, most + 1) if not (need := asked.need(engine, tp)).refusal]
     fitting = next(((tp, need) for tp, need in shapes if need.per_card_bytes <= room), None)
     if fitting is None:
@@ -106,8 +120,9 @@ def _on_class(asked: _Asked, nodes: Sequence[Node], engine: str, gpu_class: str)
             need_bytes=need.per_card_bytes,
             room_bytes=room,
             longest_context=longest,
-            message=f"{engine} does not fit {_cards(tp, gpu_class)}: {size(need.per_card_bytes)} are needed on each "
-            f"and {size(room)} are there" + (f"; up to {longest:,} tokens × {asked.slots} it would" if longest else ""),
+            message=f"{engine} does not fit {_cards(tp, gpu_class)}: {size(need.per_card_bytes)} are needed"
+            f"{' on each' if tp > 1 else ''} and {size(room)} are there"
+            + (f"; up to {longest:,} tokens × {asked.slots} it would" if longest else ""),
         )
     tp, need = fitting
     able = sum(1 for count in counts.values() if count >= tp)

@@ -11,7 +11,7 @@ class CardVerdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     fits: bool
     rule: str = ""
-    """Rule that refused: `class`, `memory`, `unreadable`, `unhealthy`, `capability`, `taken`."""
+    """Rule that refused: `class`, `memory`, `unreadable`, `unhealthy`, `capability`, `part`, `taken`."""
     missing_bytes: int = 0
     message: str = ""
 
@@ -23,7 +23,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
     fits: bool
     rule: str = ""
-    """Rule that refused: `link`, `cordoned`, `engine`, `class`, `cards`, `memory`; `nodes` where too few others fit."""
+    """Rule that refused: `class`, `link`, `cordoned`, `shape`, `engine`, `cards`, `memory`; `nodes`: too few fit."""
     missing_bytes: int = 0
     message: str
     cards: tuple[CardVerdict, ...] = ()

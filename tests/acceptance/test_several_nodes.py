@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -36,6 +37,8 @@ class Hall:
     cluster: DemoCluster
     directory: Path
     agents: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    """What was said of the model before it was served."""
 
     def join(self, number: int, node: str) -> None:
         """Join a node and write its agent.yaml."""
@@ -128,18 +131,11 @@ def hall(cluster: DemoCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     for number, node in enumerate(NODES):
         made.join(number, node)
         made.start(node)
-    spec = {
-        "name": MODEL,
-        "source": f"file:{weights}",
-        "context_length": 1024,
-        "profiles": [
-            {"name": "two", "engine": "vllm", "gpu_class": ray_standin.GPU_CLASS, "nodes": 2, "tp": 2, "pp": 2}
-        ],
-    }
-    (directory / "model.yaml").write_text(json.dumps(spec))
     for node in NODES:
         wait_for(f"{node} is connected", lambda node=node: _state(cluster, node) == "connected", within_s=PATIENCE_S)
-    cluster.ctl("model", "add", "-f", str(directory / "model.yaml"))
+    shape = ("--gpu-class", ray_standin.GPU_CLASS, "--tp", "2", "--nodes", "2", "--context", "1024")
+    made.told = cluster.ctl_json("explain", MODEL, "--source", f"file:{weights}", *shape)
+    cluster.ctl("model", "serve", f"file:{weights}", "--name", MODEL, *shape)
     try:
         yield made
     finally:
@@ -162,6 +158,11 @@ def _state(cluster: DemoCluster, node: str) -> str:
 
 def test_it_starts_as_one_and_serves(hall: Hall) -> None:
     replica = hall.ready()
+    assert hall.told["spans"] == 2
+    assert set(hall.told["would_place"].split(" and ")) < set(NODES)
+    assert {verdict["node"] for verdict in hall.told["verdicts"] if verdict["fits"]} == set(NODES)
+    (profile,) = hall.cluster.model_info(MODEL).spec.profiles
+    assert (profile.engine, profile.tp, profile.pp, profile.nodes) == ("vllm", 2, 2, 2)
     head, worker = replica.shards
     assert (head.role, worker.role) == ("head", "worker")
     assert {head.node, worker.node} < set(NODES)

@@ -38,7 +38,7 @@ def test_the_form_says_what_is_needed_on_cards_and_beside_them() -> None:
 
 def test_what_explains_a_placement_says_it_too() -> None:
     lines = [text(line) for line in explanation_lines(ANSWER)]
-    assert "needs       6 GB on cards and 48 GB of memory beside them  weights 52 GB" in lines
+    assert "needs        6 GB on cards and 48 GB of memory beside them  weights 52 GB" in lines
 
 
 @pytest.mark.asyncio

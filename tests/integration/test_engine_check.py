@@ -11,7 +11,8 @@ from llmgw.agents.bridge import Limits
 from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, SessionLoop
+from llmgw.control.samples import SampleService
+from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
 from llmgw.core.layout import ServerLayout
 from tests.integration.test_ctl import Ctl, admin, ctl
 from tests.integration.test_loads_feed import agent
@@ -34,7 +35,10 @@ async def checked_node(tmp_path: Path) -> AsyncIterator[EngineCheckService]:
         layout=ServerLayout(data=tmp_path / "server"), inventory=inventory, orders=AgentLogOrders(port.server)
     )
     checks = EngineCheckService(inventory=inventory, orders=AgentCheckOrders(port.server))
-    sessions = SessionLoop(server=port.server, inventory=inventory, logs=logs, checks=checks, ordered=lambda _: True)
+    samples = SampleService(inventory=inventory, orders=AgentSampleOrders(port.server), clock=trio.current_time)
+    sessions = SessionLoop(
+        server=port.server, inventory=inventory, logs=logs, checks=checks, samples=samples, ordered=lambda _: True
+    )
     async with running(port), agent(port, tmp_path / "n1"), trio.open_nursery() as nursery:
         await nursery.start(sessions.run)
         await until(lambda: inventory.is_connected("n1"))
@@ -79,6 +83,9 @@ async def test_a_flag_that_an_engine_lost_is_named(tmp_path: Path, monkeypatch: 
 
 def test_ctl_says_a_line_an_engine_and_ends_with_one_when_a_flag_is_gone(ctl: Ctl) -> None:
     good = ctl("engine-check", "--engine", "sim")
+    assert ctl("engine-check", "sim").stdout == good.stdout
+    assert ctl("engine-check", "sim", "--engine", "sim").stdout == good.stdout
+    assert ctl("engine-check", "sim", "--engine", "vllm").returncode == 2
     assert good.returncode == 0
     assert good.stdout.splitlines() == [
         f"sim 1 on {node} takes all 6 flags that llmgw writes and 16 of 16 flags that profiles may add"

@@ -15,7 +15,8 @@ from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, SessionLoop
+from llmgw.control.samples import SampleService
+from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
 from llmgw.core.cluster import Card, EngineBuild, Node
 from llmgw.core.errors import InvalidInput, NotFound, Unavailable
 from llmgw.core.layout import ServerLayout
@@ -69,6 +70,7 @@ class Desk:
             inventory=self.inventory,
             logs=self.logs,
             checks=checks,
+            samples=SampleService(inventory=self.inventory, orders=AgentSampleOrders(server), clock=trio.current_time),
             ordered=lambda _: True,
             connected=self.builds.connected,
         )
@@ -181,6 +183,9 @@ async def test_what_is_asked_is_stored_told_and_taken_back(asked: tuple[BuildSer
     assert shown["sglang"] == BuildInfo(engine="sglang", asked="auto")
     rows = await store.run(stored_nodes.list_nodes)
     assert {row.name: row.builds for row in rows}["gpu"] == {"vllm": "0.30.0", "llamacpp": "b10991"}
+    result = await builds.ask("gpu", BuildRequest(engine="freetoken", version="default"), actor=ACTOR)
+    assert result.message.startswith("gpu installs freetoken 0.2.1;"), "what a node is asked for is a version"
+    await builds.ask("gpu", BuildRequest(engine="freetoken", version="auto"), actor=ACTOR)
     told.away.add("gpu")
     result = await builds.ask("gpu", BuildRequest(engine="vllm", version="auto"), actor=ACTOR)
     assert result.message == "vllm on gpu is what its own agent.yaml says, once it is connected again"
@@ -198,7 +203,9 @@ async def test_what_is_asked_is_stored_told_and_taken_back(asked: tuple[BuildSer
         ("gpu", "vllm", "b10991", "is no version: write 0.30.0"),
         ("gpu", "vllm", "0.30.0; rm -rf /", "is no version"),
         ("gpu", "llamacpp", "0.30.0", "is no release of llama.cpp: write its tag, such as b10991"),
-        ("gpu", "trtllm", "1.3", "is not one of vllm, sglang, freetoken, llamacpp"),
+        ("gpu", "trtllm", "1.3", "is not installed by llmgw: install it, and name its environment"),
+        ("gpu", "strata", "0.2.7", r"nothing is run unchecked.* name its directory as engine_paths\.strata"),
+        ("gpu", "strata", "default", "nothing is run unchecked"),
         ("gpu", "sim", "auto", "is not one of vllm"),
         ("nobody", "vllm", "0.30.0", "there is no node 'nobody'"),
     ],

@@ -39,7 +39,7 @@ def test_whoever_only_looks_can_break_nothing(action: Action) -> None:
         assert action.request is None
     if action.permission is Permission.VIEWER:
         assert action.danger is Danger.NONE
-        assert action.method == "GET" or action.id == "model.explain-serve"
+        assert action.method == "GET" or action.id in ("model.explain-serve", "node.sample")
 
 
 def test_every_verb_has_a_handler_and_every_handler_a_verb() -> None:
@@ -49,7 +49,7 @@ def test_every_verb_has_a_handler_and_every_handler_a_verb() -> None:
 def test_the_verbs_of_this_version() -> None:
     spelled = {" ".join(verb) for verb in HANDLERS}
     assert spelled == {
-        "status", "nodes", "node show", "node cordon", "node uncordon", "node builds", "node build",
+        "status", "nodes", "node show", "node cordon", "node uncordon", "node builds", "node build", "node sample",
             "models", "model serve", "model add",
         "model show", "model stop", "model start", "model scale", "model fallbacks", "model remove", "replicas",
         "restart", "explain",

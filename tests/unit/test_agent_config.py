@@ -16,6 +16,7 @@ from agent.discovery.host import (
     os_name,
     usable_cpus,
 )
+from agent.provision.wishes import merged
 from llmgw.core.errors import InvalidInput
 
 KIB = 1024
@@ -140,3 +141,15 @@ def test_this_machine_has_everything(tmp_path: Path) -> None:
     assert facts.memory_total_bytes > 0
     assert facts.disk_total_bytes > 0
     assert (disk_free(tmp_path / "not" / "yet") or 0) > 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "version"),
+    [("llamacpp", "b10991"), ("vllm", "0.30.0"), ("sglang", "0.5.23"), ("freetoken", "0.2.1")],
+)
+def test_the_default_version_is_the_one_whose_flags_were_compared(engine: str, version: str) -> None:
+    check_agent_config(AgentConfig(data="/x", engines={engine: "default"}))
+    assert merged({engine: "default"}, {}) == {engine: version}
+    assert merged({engine: "1.0"}, {engine: "default"}) == {engine: version}
+    assert merged({engine: "default"}, {engine: "none"}) == {}
+    assert merged({engine: ""}, {}) == {}

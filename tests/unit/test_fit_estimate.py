@@ -283,6 +283,6 @@ def test_more_cards_than_kv_heads_hold_copies() -> None:
 def test_heads_that_cannot_be_divided_are_said_with_what_can() -> None:
     facts = ModelFacts(weights_bytes=1 << 30, kv_bytes_per_token=1024, attention_heads=28, kv_heads=4)
     need = estimate(facts, engine="vllm", context_length=4096, slots=1, tp=8)
-    assert need.refusal == "its 28 attention heads cannot be divided among 8 cards; tp may be 1, 2, 4, 7, 14"
+    assert need.refusal == "its 28 attention heads cannot be divided among 8 cards; tp may be 1, 2, 4"
     assert estimate(facts, engine="vllm", context_length=4096, slots=1, tp=4).refusal == ""
     assert estimate(ModelFacts(), engine="vllm", context_length=4096, slots=1, tp=3).refusal == ""

@@ -299,9 +299,12 @@ def test_what_is_no_checkpoint_or_not_installed_is_a_sentence(comfyui: Path, tmp
 
 def test_the_operators_engines_have_a_place_and_no_version() -> None:
     check_agent_config(AgentConfig(data="/x", engine_paths={"trtllm": "/opt/trtllm", "comfyui": "/opt/ComfyUI"}))
-    for name in ("trtllm", "comfyui"):
-        with pytest.raises(InvalidInput, match=rf"{name} is not installed by llmgw: install it, and name its place"):
+    for name, what in {"trtllm": "environment", "comfyui": "directory"}.items():
+        words = rf"{name} is not installed by llmgw: install it, and name its {what} as engine_paths\.{name}"
+        with pytest.raises(InvalidInput, match=words) as refused:
             check_agent_config(AgentConfig(data="/x", engines={name: "1.0"}))
+        assert refused.value.field == f"engines.{name}"
+        check_agent_config(AgentConfig(data="/x", engines={name: ""}))
 
 
 def test_a_picture_model_holds_a_card_and_its_weights_in_memory_too() -> None:

@@ -114,7 +114,7 @@ def test_freetoken_gets_a_card_of_its_own_whole_and_its_weights_in_memory() -> N
     assert decision.verdicts[0].message == "fits: card 1 for itself, 56 GB of 63.5 GB free memory beside the card"
     only = place(entry(alone()), a_snapshot(nodes=snapshot(one).nodes, replicas=(held,)))
     assert only.placement is None
-    assert "nobody else on it; 0 of its 1 can give that" in only.message
+    assert "nobody else on it; the one it has cannot give that" in only.message
     with_it = a_replica(id="f", cards=("GPU-n1-0",), memory_bytes=24 * GB - CARD_RESERVE_BYTES)
     other = place(
         an_entry(a_model("o", profiles=(mixed(),))), a_snapshot(nodes=snapshot(one).nodes, replicas=(with_it,))

@@ -4,15 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import AgentConfig, check_agent_config
 from agent.engines.base import Launch
 from agent.engines.check import check
 from agent.engines.strata import Strata
 from agent.provision.meant import Machine
+from agent.provision.wishes import sound
 from llmgw.api.types import ServeRequest
 from llmgw.control.models import checked
 from llmgw.control.serve import model_for
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.cluster import Card, EngineBuild
+from llmgw.core.engine_builds import check_build
 from llmgw.core.engine_flags import ALLOWED
 from llmgw.core.errors import InvalidInput
 from llmgw.core.placement import place
@@ -175,3 +178,15 @@ def test_what_its_setup_sets_is_refused_abbreviated_too(args: list[str], reason:
     with pytest.raises(InvalidInput) as refused:
         Strata().check_args(args, {})
     assert reason in refused.value.message
+
+
+def test_no_version_of_it_is_fetched_unchecked_and_the_sentence_says_what_to_set() -> None:
+    words = r"nothing is run unchecked.* name its directory as engine_paths\.strata in agent\.yaml"
+    with pytest.raises(InvalidInput, match=words) as refused:
+        check_agent_config(AgentConfig(data="/x", engines={"strata": "0.2.7"}))
+    assert refused.value.field == "engines.strata"
+    # What the cluster asks of a node is held to the same, and so is a node that is asked all the same.
+    with pytest.raises(InvalidInput, match=words):
+        check_build("strata", "0.2.7")
+    assert sound({"strata": "0.2.7", "vllm": "0.30.0"}) == {"vllm": "0.30.0"}
+    check_agent_config(AgentConfig(data="/x", engine_paths={"strata": "/opt/strata"}))

@@ -3,9 +3,10 @@
 from llmgw.api import types as t
 from llmgw.api.actions.words import OP, Action, Argument, Target, V, option
 from llmgw.api.paths import PREFIX
-from llmgw.core.engine_builds import INSTALLED
+from llmgw.core.engine_builds import INSTALLED, OWN
 
 _ENGINE = option("--engine", "only this one; every engine that is there when none is named", metavar="ENGINE")
+_NAMED = Argument(name="named", help="the same as --engine ENGINE", metavar="ENGINE", required=False)
 _NODE = option("--node", "only on this node", metavar="NODE")
 _ON = Argument(name="node", help="name of the node", metavar="NODE")
 
@@ -22,7 +23,7 @@ ENGINES: tuple[Action, ...] = (
         query=(_ENGINE, _NODE),
         response=list[t.EngineVerdict],
         verb=("engine-check",),
-        arguments=(_ENGINE, _NODE),
+        arguments=(_NAMED, _ENGINE, _NODE),
     ),
     Action(
         id="node.builds",
@@ -49,10 +50,13 @@ ENGINES: tuple[Action, ...] = (
         verb=("node", "build"),
         arguments=(
             _ON,
-            Argument(name="engine", help="which engine", metavar="ENGINE", choices=INSTALLED),
+            # Of one that operators install themselves the server says what to do instead.
+            Argument(
+                name="engine", help=f"one of {', '.join(INSTALLED)}", metavar="ENGINE", choices=(*INSTALLED, *OWN)
+            ),
             Argument(
                 name="version",
-                help="0.30.0, b10991 (llama.cpp), `none`, or `auto` for what the node's agent.yaml says",
+                help="0.30.0, b10991 (llama.cpp), `default`, `none`, or `auto` for what the node's agent.yaml says",
                 metavar="VERSION",
             ),
         ),

@@ -14,7 +14,9 @@ _PLAN = (
     option("--max", "replicas never exceeded", Kind.INTEGER, metavar="N"),
     option("--engine", "engine that runs it", metavar="ENGINE"),
     option("--gpu-class", "card it needs, such as h100-80g; none runs on the CPU", metavar="CLASS"),
-    option("--tp", "cards of one node that a replica spans", Kind.INTEGER, metavar="N"),
+    option("--tp", "cards among which every layer is divided (1)", Kind.INTEGER, metavar="N"),
+    option("--pp", "stages of whole layers, each on --tp cards; as many as --nodes", Kind.INTEGER, metavar="N"),
+    option("--nodes", "nodes that a replica spans, with vLLM on Ray (1)", Kind.INTEGER, metavar="N"),
     option("--arg", "further engine flag, as --arg=--flag; repeat for several", Kind.REPEAT, metavar="FLAG"),
 )
 _FILE = Argument(name="--file", help="model file in YAML; - reads stdin", metavar="FILE", required=True)

@@ -1,13 +1,16 @@
 """`ctl engine-check`, `ctl node builds`, `ctl node build`."""
 
-from llmgw.api.problems import Refused
+from llmgw.api.problems import Refused, Usage
 from llmgw.cli.context import Context, Handler
 from llmgw.core.units import plural
 
 
 def check(ctx: Context) -> None:
     """Each verdict as a sentence; raises Refused when one is not good, after all were told."""
-    verdicts = ctx.client.check_engines(engine=ctx.args.engine, node=ctx.args.node)
+    named, option = ctx.args.named, ctx.args.engine
+    if named and option and named != option:
+        raise Usage(f"{named} and --engine {option} are two engines: name one")
+    verdicts = ctx.client.check_engines(engine=named or option, node=ctx.args.node)
     if ctx.out.json:
         ctx.out.document(verdicts)
     else:

@@ -24,7 +24,7 @@ from llmgw.core.prices import Prices
 POLL_S = 0.5
 """How often --wait looks again: a person notices nothing shorter."""
 MAX_MODEL_FILE_BYTES = 1024 * 1024
-PLAN_OPTIONS = ("context", "max_output", "slots", "min", "max", "engine", "gpu_class", "tp", "arg")
+PLAN_OPTIONS = ("context", "max_output", "slots", "min", "max", "engine", "gpu_class", "tp", "pp", "nodes", "arg")
 """Options that say how a new model would be served."""
 
 
@@ -115,6 +115,8 @@ def _request(args: argparse.Namespace, *, name: str | None, aliases: tuple[str, 
         engine=args.engine,
         gpu_class=args.gpu_class,
         tp=args.tp,
+        pp=args.pp,
+        nodes=args.nodes,
         args=tuple(args.arg or ()),
     )
 
