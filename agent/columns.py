@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.discovery.gpu import CardSample
+from agent.discovery.traffic import NO_TRAFFIC, Traffic
 from llmgw.core.figures import PROFILE_SOURCES, ReplicaFigures, ToldLoad
 from llmgw.core.wear import CardWear
 from llmgw.wire.llmgw import v1 as wire
 
+TRAFFIC_STEP = 100_000
+"""Bytes a second are rounded to this, so that the agent's own words are no news."""
 MEMORY_STEP = 16 * 1024 * 1024
 """Memory and disk figures of the machine and its engines are rounded down to this, so that noise is not news."""
 _WHOLE = (
@@ -56,6 +59,7 @@ class MachineFigures:
     cpu_temperature_c: float | None = None
     cpu_power_w: float | None = None
     inlet_temperature_c: float | None = None
+    traffic: Traffic = NO_TRAFFIC
 
 
 def sensors_message(
@@ -78,6 +82,10 @@ def sensors_message(
         cpu_temperature_c=_rounded(machine.cpu_temperature_c, 0),
         cpu_power_w=_rounded(machine.cpu_power_w, 0),
         inlet_temperature_c=_rounded(machine.inlet_temperature_c, 0),
+        network_in_bytes_per_s=_stepped_rate(machine.traffic.network_in),
+        network_out_bytes_per_s=_stepped_rate(machine.traffic.network_out),
+        infiniband_in_bytes_per_s=_stepped_rate(machine.traffic.infiniband_in),
+        infiniband_out_bytes_per_s=_stepped_rate(machine.traffic.infiniband_out),
         shard_ids=shards,
         shard_cpu_percent=column([_rounded(engines[shard].cpu_percent, 0) for shard in shards]),
         shard_memory_bytes=column([stepped(engines[shard].memory_bytes) for shard in shards]),
@@ -117,6 +125,10 @@ def column(values: Sequence[float | int | None]) -> list[float]:
 def stepped(value: int | None) -> int | None:
     """Bytes rounded down to MEMORY_STEP."""
     return None if value is None else value - value % MEMORY_STEP
+
+
+def _stepped_rate(value: float | None) -> float | None:
+    return None if value is None else float(round(value / TRAFFIC_STEP) * TRAFFIC_STEP)
 
 
 def _unless_all_zero(values: Sequence[int]) -> list[int]:

@@ -17,6 +17,7 @@ import llmgw
 from agent.config import AgentConfig, engine_address, load_agent_config
 from agent.discovery.dcgm import Exporter
 from agent.discovery.surveyor import Surveyor
+from agent.discovery.traffic import TrafficMeter
 from agent.engine_checks import CheckDesk
 from agent.engines import known_engines
 from agent.engines.base import Engine
@@ -30,6 +31,7 @@ from agent.lock import data_lock
 from agent.logs import LogDesk
 from agent.orders import Orders
 from agent.provision.service import provisions_of
+from agent.renewal import Renewal
 from agent.sensors import Meter, SensorService
 from agent.site import Site
 from agent.state import Outbox
@@ -82,7 +84,8 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
     link_inbound, inbound = trio.open_memory_channel[ServerMessage](INBOUND_MESSAGES)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         outbox = Outbox(outbound)
-        cache = Cache(layout.weights, mirror_url=identity.mirror_url, tls=_mirror_tls(layout))
+        mirror_tls = _mirror_tls(layout)
+        cache = Cache(layout.weights, mirror_url=identity.mirror_url, tls=mirror_tls)
         fetches = Fetches(cache, outbox)
         provisions = provisions_of(config, layout)
         engines = known_engines(config, provisions)
@@ -100,6 +103,7 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
         logs = LogDesk(layout, outbound)
         checks = CheckDesk(engines, outbound)
         link = Link(layout, hello=partial(_hello, surveyor, supervisor), outbound=link_outbound, inbound=link_inbound)
+        renewal = Renewal(layout, connected_to=lambda: link.connected_to, contexts=(mirror_tls,))
 
         def welcomed() -> None:
             cache.mirror_url = link.identity.mirror_url
@@ -114,6 +118,7 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
             fetches=fetches,
             provisions=provisions,
             welcomed=welcomed,
+            sample_soon=sensors.sample_soon,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(outbox.run)
@@ -123,6 +128,7 @@ async def _agent(config: AgentConfig, layout: AgentLayout, identity: Identity) -
             await nursery.start(checks.run)
             await nursery.start(orders.run)
             await nursery.start(link.run)
+            await nursery.start(renewal.run)
             await nursery.start(sensors.run)
             await nursery.start(loads.run)
             await nursery.start(surveyor.run, outbox)
@@ -145,7 +151,7 @@ def _sensors(
         return surveyor.cards
 
     return SensorService(
-        Meter(layout.weights, cards=cards, engines=pids),
+        Meter(layout.weights, cards=cards, engines=pids, traffic=TrafficMeter(Path(config.ib_root))),
         outbox,
         reader=lambda: surveyor.reader,
         cards=cards,
@@ -161,6 +167,7 @@ def _hello(surveyor: Surveyor, supervisor: Supervisor) -> Hello:
         boot_id=boot_id(),
         inventory=surveyor.inventory(),
         shards=supervisor.statuses(with_spec=True),
+        takes_samples=True,
     )
 
 

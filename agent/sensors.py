@@ -13,11 +13,12 @@ import trio
 
 from agent.columns import MachineFigures, sensors_message, wear_message
 from agent.discovery.dcgm import Exporter, filled_in
-from agent.discovery.gpu import CardSample, GpuReader, ReaderFailed
+from agent.discovery.gpu import CardSample, GpuReader, ReaderFailed, sharers
 from agent.discovery.host import CpuMeter, disk_free, load_1m, memory_available, memory_total
 from agent.discovery.hwmon import CpuPower, temperatures
 from agent.discovery.kernel_log import KernelLog
 from agent.discovery.process_tree import TreeMeter
+from agent.discovery.traffic import NO_TRAFFIC, TrafficMeter
 from agent.state import Outbox
 from llmgw.core.cluster import Card
 from llmgw.core.wear import CardWear as Worn
@@ -27,6 +28,10 @@ log = logging.getLogger("agent.sensors")
 
 SAMPLE_EVERY_S = 5.0
 """Figures of the machine are read this often; cards no oftener than their reader allows."""
+ASKED_EVERY_S = 1.0
+"""While somebody looks they are read this often, however often the node is asked."""
+DEAR_TIMES = 10.0
+"""Cards that take long to read rest this many times as long, whoever asks: a driver at its limit gets no more work."""
 WEAR_EVERY_S = 60.0
 """Counts of what wears out move slowly."""
 NOTHING_KEPT = Worn()
@@ -44,13 +49,18 @@ class Meter:
         *,
         cards: Callable[[], Sequence[Card]],
         engines: Callable[[], Mapping[str, int]] = dict,
+        traffic: TrafficMeter | None = None,
     ) -> None:
-        """`cards` are those of the inventory, others are left out; `engines` are pids by shard id."""
+        """`cards` are those of the inventory, others are left out; `engines` are pids by shard id.
+
+        `traffic` counts what goes through the machine's ports, where that is wanted.
+        """
         self._weights = weights
         self._cards = cards
         self._engines = engines
         self._cpu = CpuMeter()
         self._power = CpuPower()
+        self._traffic = traffic
         self._trees = TreeMeter()
         self._last = b""
 
@@ -70,9 +80,12 @@ class Meter:
             cpu_temperature_c=heat,
             cpu_power_w=self._power.watts(),
             inlet_temperature_c=inlet,
+            traffic=self._traffic.rates() if self._traffic is not None else NO_TRAFFIC,
         )
-        shown = {card.uuid: card for card in self._cards()}
-        kept = {s.uuid: _with_host_memory(shown[s.uuid], s, available) for s in samples if s.uuid in shown}
+        cards = self._cards()
+        shown, together = {card.uuid: card for card in cards}, sharers(cards)
+        told = [_without_used(s) if s.uuid in together else s for s in samples if s.uuid in shown]
+        kept = {s.uuid: _with_host_memory(shown[s.uuid], s, available) for s in told}
         message = sensors_message(machine, tuple(kept.values()), self._trees.figures(self._engines()))
         encoded = bytes(message)
         if encoded == self._last:
@@ -107,6 +120,11 @@ class SensorService:
         self._limiter = limiter
         self._samples: tuple[CardSample, ...] = ()
         self._sampled_at = -math.inf
+        self._took_s = 0.0
+        """What reading the cards took last."""
+        self._read_at = -math.inf
+        self._asked = False
+        """Somebody looks, and waits for what is read next."""
         self._log = kernel_log or KernelLog()
         self._worn_at = -math.inf
         self._worn = b""
@@ -118,21 +136,33 @@ class SensorService:
         self._worn, self._worn_at = b"", -math.inf
         self._wake.set()
 
+    def sample_soon(self) -> None:
+        """Somebody looks: read as soon as the pace allows, and tell it even where nothing changed."""
+        self._asked = True
+        self._wake.set()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sample and tell, for ever."""
         task_status.started()
         while True:
-            await self._sample_cards()
+            self._read_at = trio.current_time()
+            asked, self._asked = self._asked, False
+            await self._sample_cards(asked=asked)
             # The exporter's figures are fetched for every telling: they have their own pace, and fail by themselves.
             wanted = self._unprofiled()
             profiles = await self._exporter.profiles(wanted)
             told = filled_in(self._samples, {uuid: profiles[uuid] for uuid in wanted if uuid in profiles})
+            if asked:
+                # An answer is waited for.
+                self._meter.forget()
             sensors = await trio.to_thread.run_sync(self._meter.message, told)
             if sensors is not None:
                 self._outbox.sensors(sensors)
             await self._tell_wear()
             with trio.move_on_after(SAMPLE_EVERY_S):
                 await self._wake.wait()
+                if self._asked:
+                    await trio.sleep_until(self._read_at + ASKED_EVERY_S)
             self._wake = trio.Event()
 
     def _unprofiled(self) -> Collection[str]:
@@ -142,11 +172,11 @@ class SensorService:
         whole = {card.uuid for card in cards if not card.parent and card.healthy and card.uuid not in split}
         return [sample.uuid for sample in self._samples if sample.uuid in whole and not sample.profile_source]
 
-    async def _sample_cards(self) -> None:
+    async def _sample_cards(self, *, asked: bool) -> None:
         reader = self._reader()
-        if reader is None or trio.current_time() - self._sampled_at < reader.sample_every_s:
+        if reader is None or self._read_at - self._sampled_at < self._pause_s(reader, asked=asked):
             return
-        self._sampled_at = trio.current_time()
+        self._sampled_at = self._read_at
         try:
             with trio.fail_after(READER_TIMEOUT_S):
                 self._samples = await trio.to_thread.run_sync(
@@ -156,6 +186,12 @@ class SensorService:
             # Absent, never the last word for ever: what is shown must be what is.
             self._samples = ()
             log.warning("The cards cannot be read: %s", str(error) or "the reader did not come back")
+        self._took_s = trio.current_time() - self._read_at
+
+    def _pause_s(self, reader: GpuReader, *, asked: bool) -> float:
+        """Least time between two samples of the cards."""
+        usual_s = reader.sample_every_s
+        return min(usual_s, max(reader.asked_every_s, DEAR_TIMES * self._took_s)) if asked else usual_s
 
     async def _tell_wear(self) -> None:
         reader = self._reader()
@@ -179,6 +215,11 @@ class SensorService:
                 self._outbox.wear(message)
         except (ReaderFailed, trio.TooSlowError) as error:
             log.warning("What wears out cannot be read: %s", str(error) or "the reader did not come back")
+
+
+def _without_used(sample: CardSample) -> CardSample:
+    """What several use of one memory is nobody's own."""
+    return msgspec.structs.replace(sample, memory_used_bytes=None)
 
 
 def _with_host_memory(card: Card, sample: CardSample, available: int | None) -> CardSample:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from agent.discovery.gpu import CardReading
+from agent.discovery.gpu import CardReading, sharers
 from agent.discovery.gpu_class import uses_host_memory
 from agent.discovery.topology import Joined
 from llmgw.core.cluster import Card
 from llmgw.core.units import size
 
 UNIFIED = "Its memory is the node's own ({total}); what one of them holds the other lacks."
+TOGETHER = "{sharers} compute instances have {total} together; this is an equal part of it."
 
 
 def completed(
@@ -25,6 +26,8 @@ def completed(
     # One card is one UUID: what comes twice would be refused by the control plane, and all the others with it.
     once = {card.uuid: card for card in reversed(reading.cards)}
     cards = [_placed(_shared(card, memory_bytes), root) for card in reading.cards if once.get(card.uuid) is card]
+    together = sharers(cards)
+    cards = [_parted(card, together.get(card.uuid, 1)) for card in cards]
     whole = [card for card in cards if not card.parent]
     if len(whole) > 1 and any(card.nvlink_peers is None for card in whole):
         cards = _joined(cards, topology())
@@ -40,6 +43,17 @@ def _shared(card: Card, memory_bytes: int) -> Card:
         memory_total_bytes=memory_bytes or None,
         unified=True,
         problem=UNIFIED.format(total=size(memory_bytes)) if memory_bytes else card.problem,
+    )
+
+
+def _parted(card: Card, sharers: int) -> Card:
+    """Of memory that several have together each gets a part, so that nobody is promised what another was."""
+    if sharers == 1 or card.memory_total_bytes is None:
+        return card
+    return msgspec.structs.replace(
+        card,
+        memory_total_bytes=card.memory_total_bytes // sharers,
+        problem=TOGETHER.format(total=size(card.memory_total_bytes), sharers=sharers),
     )
 
 

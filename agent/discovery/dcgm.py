@@ -48,9 +48,10 @@ def parse_profiles(text: str) -> dict[str, Profile]:
         field = _FIELDS.get(sample.name)
         labels = {name.lower(): value for name, value in sample.labels.items()}
         uuid = labels.get("uuid", "")
-        if field is None or not uuid or labels.get("gpu_i_id") or not 0 <= sample.value <= _MOST:
+        instance = labels.get("gpu_i_id") or labels.get("gpu_i_profile")
+        if field is None or not uuid or instance or not 0 <= sample.value <= _MOST:
             continue
-        found.setdefault(uuid, {}).setdefault(field, min(100.0, round(100 * sample.value, 2)))
+        found.setdefault(uuid, {}).setdefault(field, min(100.0, abs(round(100 * sample.value, 2))))
     return {uuid: Profile(**fields) for uuid, fields in found.items()}
 
 

@@ -1,4 +1,7 @@
-"""Prometheus text read tolerantly: labels in any order, escapes, blanks, timestamps. A bad line loses only itself."""
+"""Prometheus text and OpenMetrics read tolerantly: labels in any order, escapes, blanks, timestamps, exemplars.
+
+A bad line loses only itself.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"\\(.)")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?|[iI]nf|[nN]a[nN])")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?|(?i:inf|nan))")
 MAX_LINE_CHARS = 16 * 1024
 
 
@@ -49,7 +52,8 @@ def parse_line(line: str) -> Sample | None:
         if not rest.startswith("}"):
             return None
         rest = rest[1:]
-    words = rest.split()
-    if not 1 <= len(words) <= 2 or _NUMBER.fullmatch(words[0]) is None:
+    # After the value there may be when it was taken, and after that an example of what was counted.
+    words = rest.partition(" #")[0].split()
+    if not 1 <= len(words) <= 2 or any(_NUMBER.fullmatch(word) is None for word in words):
         return None
     return Sample(name=name[0], labels=labels, value=float(words[0]))

@@ -4,6 +4,7 @@ Identity is the UUID everywhere: an index moves when a card fails, and a bus add
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,9 +70,10 @@ class GpuReader(Protocol):
        now; the last inventory then stands. One unreadable card is a problem in the reading or `lost`, not an exception.
        What every reader would find the same way (NUMA node, host memory of a unified card, NVLink by `topo -m`) is not
        asked of it: `agent.discovery.completing` adds it.
-    3. `sample()` at most every `sample_every_s` seconds. Raises ReaderFailed likewise. A MIG instance has its own
-       memory and its card's heat and nothing else; its card has everything but memory, utilisation and profile. A
-       reader that can count what multiprocessors do fills in the profile, from the second sample on.
+    3. `sample()` at most every `sample_every_s` seconds, or `asked_every_s` while somebody looks. Raises ReaderFailed
+       likewise. A MIG instance has its own memory and its card's heat and nothing else; its card has everything but
+       memory, utilisation and profile. A reader that can count what multiprocessors do fills in the profile, from the
+       second sample on.
     4. `wear()` every minute, by UUID; cards that keep no counts are left out. Raises ReaderFailed likewise.
     5. `close()` before another `open()`, when the driver was loaded anew. An agent that ends just ends.
     """
@@ -79,6 +81,8 @@ class GpuReader(Protocol):
     name: str
     sample_every_s: float
     """Least time between two samples: what a sample costs decides it."""
+    asked_every_s: float
+    """The same while somebody looks, never longer: as long where a sample is dear."""
 
     def open(self) -> None:
         """Load what is needed."""
@@ -127,3 +131,10 @@ def unplaceable(card: Card, why: str) -> Card:
 def instance_index(parent_index: int, gpu_instance: int, compute_instance: int = 0) -> int:
     """Index of a MIG instance, made of ids that hold while it lives: 1003 is instance 3 of card 0."""
     return 1000 * (parent_index + 1) + 100 * compute_instance + gpu_instance
+
+
+def sharers(cards: Sequence[Card]) -> dict[str, int]:
+    """Compute instances that have their GPU instance's memory together with others, and how many have it."""
+    groups = Counter((card.parent, card.index % 100) for card in cards if card.parent)
+    found = {card.uuid: groups[card.parent, card.index % 100] for card in cards if card.parent}
+    return {uuid: number for uuid, number in found.items() if number > 1}

@@ -72,7 +72,13 @@ def wire_card(card: Card) -> wire.Card:
 def wire_part(part: MachinePart) -> wire.MachinePart:
     """A disk or a port in the wire's words."""
     return wire.MachinePart(
-        kind=part.kind, name=part.name, state=part.state, size_bytes=part.size_bytes, rate_bps=part.rate_bps
+        kind=part.kind,
+        name=part.name,
+        state=part.state,
+        size_bytes=part.size_bytes,
+        rate_bps=part.rate_bps,
+        errors=part.errors,
+        link_downs=part.link_downs,
     )
 
 

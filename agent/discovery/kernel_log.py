@@ -19,7 +19,8 @@ MAX_RECORDS = 50_000
 """Records read at once; the kernel's ring holds fewer."""
 _RECORD_BYTES = 8192
 """The kernel's limit for one."""
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): (\d{1,4})\b")
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,16})(?: GPU-I:\d{1,4})?\): (\d{1,4})\b")
+"""Of a MIG instance its number stands behind its card's address, and old drivers leave `PCI:` out."""
 _STAMP = re.compile(r"\d+,\d+,(\d+),")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.discovery.gpu import MAX_CARDS, NO_MEMORY, SPLIT, CardReading, CardSample, ReaderFailed
 from agent.discovery.gpu_class import gpu_class
-from agent.discovery.smi import SAMPLE_EVERY_S, Smi, lines, lost_cards, rows
+from agent.discovery.smi import SAMPLE_EVERY_S, Smi, lines, lost_cards, rows, warning
 from agent.discovery.words import UUID, broken, bus_id, count, figure, mebibytes, percent, positive, said
 from llmgw.core.cluster import Card
 from llmgw.core.wear import CardWear
@@ -42,7 +42,7 @@ class NvidiaSmi:
     """A GpuReader over the command-line tool's CSV; MIG instances are not in it, and no wear."""
 
     name = "nvidia-smi"
-    sample_every_s = SAMPLE_EVERY_S
+    sample_every_s = asked_every_s = SAMPLE_EVERY_S
 
     def __init__(self, smi: Smi | None = None) -> None:
         self._smi = smi or Smi()
@@ -55,7 +55,10 @@ class NvidiaSmi:
 
     def cards(self) -> CardReading:
         """Facts of each card; raises ReaderFailed."""
-        return parse_cards(self._query_facts(), self._facts)
+        reading = parse_cards(self._query_facts(), self._facts)
+        if not reading.cards and not reading.lost:
+            raise ReaderFailed(next(iter(reading.problems), "it lists no card"))
+        return reading
 
     def sample(self) -> tuple[CardSample, ...]:
         """Figures of each card; raises ReaderFailed."""
@@ -93,15 +96,19 @@ def parse_cards(text: str, fields: Sequence[str]) -> CardReading:
     """Cards from CSV rows of `fields`, with a sentence for each row that is none."""
     cards: list[Card] = []
     problems: list[str] = []
+    unread = False
     lost = lost_cards(text)
     for line, row in zip(lines(text), rows(text, fields), strict=True):
         index = count(row.get("index"))
         if index is not None and UUID.fullmatch(row.get("uuid", "")):
             cards.append(_card(row, index))
+        elif warning(line):
+            problems.append(f"nvidia-smi warns: {line.partition(':')[2].strip()[:120]}")
         elif not lost_cards(line):
+            unread = True
             problems.append(f"nvidia-smi wrote a line that is no card: {line[:120]}")
     return CardReading(
-        cards=tuple(cards[:MAX_CARDS]), problems=tuple(problems[:MAX_CARDS]), lost=lost, partial=bool(problems or lost)
+        cards=tuple(cards[:MAX_CARDS]), problems=tuple(problems[:MAX_CARDS]), lost=lost, partial=unread or bool(lost)
     )
 
 

@@ -27,6 +27,8 @@ from llmgw.core.wear import CardWear
 
 SAMPLE_EVERY_S = 5.0
 """A sample is a dozen library calls a card, a few hundred microseconds."""
+ASKED_EVERY_S = 1.0
+"""While somebody looks; the profile is over the time between two samples, and this is long enough for it."""
 MAX_INSTANCES = 16
 """MIG instances looked for on one card; no card has more than 7 GPU instances."""
 _P2P_NVLINK = 2
@@ -39,6 +41,7 @@ class Nvml:
 
     name = "NVML"
     sample_every_s = SAMPLE_EVERY_S
+    asked_every_s = ASKED_EVERY_S
 
     def __init__(self, library: ModuleType | None = None) -> None:
         self._library = library

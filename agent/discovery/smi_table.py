@@ -46,7 +46,7 @@ class SmiTable:
     """A GpuReader over the table."""
 
     name = "nvidia-smi's table"
-    sample_every_s = SAMPLE_EVERY_S
+    sample_every_s = asked_every_s = SAMPLE_EVERY_S
 
     def __init__(self, smi: Smi | None = None) -> None:
         self._smi = smi or Smi()
@@ -54,12 +54,11 @@ class SmiTable:
 
     def open(self) -> None:
         """See whether there is a table with cards; raises ReaderFailed."""
-        if not parse_table(self._smi.say()):
-            raise ReaderFailed("its table lists no card")
+        self._rows()
 
     def cards(self) -> CardReading:
         """Facts of each card; raises ReaderFailed."""
-        rows = parse_table(self._smi.say())
+        rows = self._rows()
         try:
             sections = parse_query(self._smi.say("-q"))
         except ReaderFailed:
@@ -87,6 +86,13 @@ class SmiTable:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _rows(self) -> tuple[Row, ...]:
+        """The table's cards; raises ReaderFailed: words without one do not say that there is none."""
+        rows = parse_table(self._smi.say())
+        if not rows:
+            raise ReaderFailed("its table lists no card")
+        return rows
 
     def _uuid(self, row: Row) -> str:
         return self._uuids.get(row.bus_id) or name_of(row.index)

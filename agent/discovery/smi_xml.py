@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from agent.discovery import smi_xml_card as card_of
-from agent.discovery.gpu import MAX_CARDS, CardReading, CardSample, LostCard, ReaderFailed, instance_index
+from agent.discovery.gpu import MAX_CARDS, NO_MEMORY, CardReading, CardSample, LostCard, ReaderFailed, instance_index
 from agent.discovery.gpu_class import gpu_class, mig_class
 from agent.discovery.smi import SAMPLE_EVERY_S, Smi, lost_cards, rows
 from agent.discovery.smi_list import Listed, parse_list
@@ -18,7 +18,9 @@ from agent.discovery.words import bus_id, count, said
 from llmgw.core.cluster import Card
 from llmgw.core.wear import CardWear
 
-_BEGIN, _END = '<gpu id="', "</gpu>"
+_BEGIN, _END, _LAST = '<gpu id="', "</gpu>", "</nvidia_smi_log>"
+_PROCESSES = re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL)
+"""Who uses a card is not asked here, and names of processes hold whatever their owners like."""
 _HEADER = re.compile(r"<(driver_version|attached_gpus)>([^<]*)</\1>")
 _CAPABILITY_FIELDS = ("uuid", "compute_cap")
 
@@ -32,13 +34,15 @@ class Document:
     gpus: tuple[ElementTree.Element, ...] = ()
     problems: tuple[str, ...] = ()
     lost: tuple[LostCard, ...] = ()
+    partial: bool = False
+    """It breaks off, or a card's part of it cannot be read."""
 
 
 class SmiXml:
     """A GpuReader over the tool's XML."""
 
     name = "nvidia-smi -q -x"
-    sample_every_s = SAMPLE_EVERY_S
+    sample_every_s = asked_every_s = SAMPLE_EVERY_S
 
     def __init__(self, smi: Smi | None = None) -> None:
         self._smi = smi or Smi()
@@ -47,13 +51,11 @@ class SmiXml:
 
     def open(self) -> None:
         """See whether the tool answers with cards; raises ReaderFailed."""
-        document = self._ask()
-        if not document.gpus and not document.lost:
-            raise ReaderFailed("it describes no card")
+        self._described()
 
     def cards(self) -> CardReading:
         """Facts of each card; raises ReaderFailed."""
-        document = self._ask()
+        document = self._described()
         if self._capabilities is None:
             self._capabilities = self._ask_capabilities()
         split = any(card_of.split(gpu) for gpu in document.gpus)
@@ -70,6 +72,13 @@ class SmiXml:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _described(self) -> Document:
+        """The document, with a card in it; raises ReaderFailed: words without one do not say that there is none."""
+        document = self._ask()
+        if not document.gpus and not document.lost:
+            raise ReaderFailed("it describes no card")
+        return document
 
     def _ask(self) -> Document:
         return parse_document(self._smi.say("-q", "-x"))
@@ -94,7 +103,7 @@ def parse_document(text: str) -> Document:
     """The document by card; what is no XML, or no card, is a problem and no more."""
     gpus: list[ElementTree.Element] = []
     problems: list[str] = []
-    for part in text.split(_BEGIN)[1 : MAX_CARDS + 1]:
+    for part in _PROCESSES.sub("", text).split(_BEGIN)[1 : MAX_CARDS + 1]:
         inside, _, _ = part.partition(_END)
         try:
             gpus.append(ElementTree.fromstring(f"{_BEGIN}{inside}{_END}"))
@@ -102,6 +111,7 @@ def parse_document(text: str) -> Document:
             problems.append(f"nvidia-smi's words on the card at {bus_id(inside[:40]) or '?'} cannot be read.")
     header = dict(_HEADER.findall(text))
     attached = count(header.get("attached_gpus"))
+    partial = bool(problems) or (bool(gpus) and _LAST not in text)
     if attached is not None and attached != len(gpus) + len(problems):
         problems.append(f"The driver counts {attached} cards and describes {len(gpus)}.")
     return Document(
@@ -110,6 +120,7 @@ def parse_document(text: str) -> Document:
         gpus=tuple(gpus),
         problems=tuple(problems),
         lost=lost_cards(text),
+        partial=partial or (attached is not None and attached > len(gpus)),
     )
 
 
@@ -118,18 +129,26 @@ def parse_cards(
 ) -> CardReading:
     """Facts of every card and instance that has a UUID."""
     cards: list[Card] = []
+    lost: list[LostCard] = []
     problems = list(document.problems)
     for place, gpu in enumerate(document.gpus):
         uuid = card_of.uuid(gpu)
         if not uuid:
-            problems.append(f"The card at {gpu.get('id', '?')[:40]} has no UUID, so nothing can be placed on it.")
+            if why := card_of.error(gpu, "uuid"):
+                lost.append(LostCard(bus_id=bus_id(gpu.get("id")), why=why))
+            else:
+                problems.append(f"The card at {gpu.get('id', '?')[:40]} has no UUID, so nothing can be placed on it.")
             continue
         capability = (capabilities or {}).get(uuid, "")
         card = _card(gpu, uuid, place, document.driver, capability)
         cards.append(card)
         cards.extend(_instance(card, mig, (listed or {})) for mig in card_of.instances(gpu))
-    short = document.attached is not None and document.attached > len(document.gpus)
-    return CardReading(cards=tuple(cards[:MAX_CARDS]), problems=tuple(problems), lost=document.lost, partial=short)
+    return CardReading(
+        cards=tuple(cards[:MAX_CARDS]),
+        problems=tuple(problems),
+        lost=(*document.lost, *lost),
+        partial=document.partial,
+    )
 
 
 def parse_samples(document: Document, *, listed: Mapping[str, Listed] | None = None) -> tuple[CardSample, ...]:
@@ -191,6 +210,7 @@ def _instance(card: Card, mig: ElementTree.Element, listed: Mapping[str, Listed]
         memory_total_bytes=memory,
         compute_capability=card.compute_capability,
         driver=card.driver,
+        problem="" if memory else NO_MEMORY,
         bus_id=card.bus_id,
         parent=card.uuid,
         mig_profile=profile,

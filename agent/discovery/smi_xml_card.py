@@ -56,6 +56,12 @@ def errors(gpu: Element) -> tuple[str, ...]:
     return tuple(name for name, path in _VITAL.items() if broken(gpu.findtext(path)))
 
 
+def error(gpu: Element, path: str) -> str:
+    """The driver's error in that place; empty where it has none."""
+    told = gpu.findtext(path)
+    return (told or "").strip().strip("[]") if broken(told) else ""
+
+
 def problem(errors: Sequence[str], *, split: bool, memory: int | None) -> str:
     """Why the card takes no work, if it does not."""
     if errors:

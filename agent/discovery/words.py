@@ -5,14 +5,22 @@ import re
 MIB = 1024 * 1024
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,6})?")
 _BUS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?")
-_ERRORS = frozenset({"err!", "unknown error", "gpu is lost", "gpu requires reset"})
+_ERRORS = frozenset(
+    (
+        *("err!", "unknown error", "gpu is lost", "gpu requires reset", "reset required", "timeout"),
+        *("uninitialized", "gpu not found", "driver not loaded", "system is not in ready state"),
+        "gpu access blocked by the operating system",
+    )
+)
+"""What stands in a figure's place when the card does not answer; other words mean that it does not have the figure."""
+_NOTHING = frozenset(("n/a", "not supported", "not available", "unknown", "insufficient permissions"))
 UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{1,80}(/[0-9]{1,4}){0,2}")
 """What every driver's names of cards and instances look like."""
 
 
 def figure(text: str | None) -> float | None:
     """A number, with or without a unit (`11.17 W`, `16x`, `0 %`, `35`); none for everything else."""
-    word = (text or "").strip().split(" ")[0].removesuffix("x").removesuffix("MiB").removesuffix("%")
+    word = next(iter((text or "").split()), "").removesuffix("x").removesuffix("MiB").removesuffix("%")
     return float(word) if _NUMBER.fullmatch(word) else None
 
 
@@ -46,15 +54,19 @@ def yes(text: str | None) -> bool | None:
 
 
 def said(text: str | None) -> str:
-    """A word that says something: not `N/A`, `[N/A]`, `Not Supported` or an error."""
+    """A word that says something: not `N/A`, `Not Supported`, an error, or whatever else stands in brackets."""
     word = (text or "").strip()
-    plain = word.strip("[]").lower()
-    return "" if plain in _ERRORS or plain in ("n/a", "not supported", "unknown", "insufficient permissions") else word
+    bracketed = word.startswith("[") and word.endswith("]")
+    return "" if bracketed or broken(word) or _plain(word) in _NOTHING else word
 
 
 def broken(text: str | None) -> bool:
     """Whether the driver had an error where a figure belongs, which is more than not having the figure."""
-    return (text or "").strip().strip("[]").lower() in _ERRORS
+    return _plain(text or "") in _ERRORS
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("[]").strip().rstrip(".").lower()
 
 
 def bus_id(text: str | None) -> str:

@@ -92,7 +92,7 @@ class HoldingTables(Horizontal):
 
     def _say_titles(self) -> None:
         cards = sum(len(holding.places) for holding in self.idle_rows.values())
-        draw = sum(holding.draw_w for holding in self.idle_rows.values())
+        draw = sum(holding.draw_w or 0.0 for holding in self.idle_rows.values())
         facts = (plural(cards, "card"), "bold $warning") if cards else ("none", "$success")
         wasted = f"{draw:,.0f} W for it" if draw >= 1 else ""
         self.idle.set_title(title(IDLE_TITLE, facts, (wasted, "$tone-dim")))

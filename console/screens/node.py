@@ -6,12 +6,14 @@ from typing import ClassVar
 
 from console.figures import count, pair, percent, plural, watts
 from console.places import Subject
+from console.screens.node_ports import port_spans, traffic_facts
 from console.screens.nodes import heard_cell
 from console.screens.page import Chart, Page
 from console.screens.replica import CARDS, CardOn, cards_on
 from console.screens.states import state_cell
 from console.state.cards import Mode, cards_of
 from console.state.cluster import ClusterState
+from console.state.loads import drawing_words
 from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.gpu_cells import cell
@@ -66,6 +68,8 @@ class NodePage(Page[CardOn]):
             ),
             ("reserved", (pair(node.memory_reserved_bytes, node.memory_total_bytes), "")),
             ("disk", (pair(node.disk_total_bytes - disk if disk is not None else None, node.disk_total_bytes), "")),
+            *traffic_facts(figures),
+            ("ports", port_spans(node.parts)),
             ("card by card", _cells(seen.state, node)),
             ("engines", _engines(node.engines)),
             ("replicas", [(plural(len(held), "replica"), "strong"), (_names(r.model for r in held), "dim")]),
@@ -80,15 +84,27 @@ class NodePage(Page[CardOn]):
         if load.cards:
             charts += [
                 ("GPU work", percent(load.mean_work_percent), seen.history.node(name, "work"), 100.0),
-                ("power", watts(load.power_w), seen.history.node(name, "power"), None),
+                (
+                    "power",
+                    "".join((watts(load.power_w), *drawing_words(load)[:1])),
+                    seen.history.node(name, "power"),
+                    None,
+                ),
             ]
         return charts
 
+    def looked_at(self) -> str:
+        """The node, while it is there."""
+        return self.place.key if self._there else ""
+
+    def leads_on(self, key: str) -> bool:
+        """A free card leads nowhere."""
+        on = self._rows.get(key)
+        return on is not None and bool(on.card.replica)
+
     def open_row(self, key: str) -> None:
         """The replica that holds the card."""
-        on = self._rows.get(key)
-        if on is not None and on.card.replica:
-            self.open_subject(Subject(target=Target.REPLICA, key=on.card.replica))
+        self.open_subject(Subject(target=Target.REPLICA, key=self._rows[key].card.replica or ""))
 
 
 def _cells(state: ClusterState, node: NodeRow) -> list[Span]:

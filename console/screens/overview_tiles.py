@@ -2,7 +2,9 @@
 
 from console.figures import count, percent, rate, watts
 from console.signs import signs
+from console.state.cards import heard_figures
 from console.state.cluster import ALL
+from console.state.loads import drawing_words
 from console.widgets.columns import Seen
 from console.widgets.paint import Span
 from console.widgets.tiles import Tile
@@ -84,10 +86,12 @@ def _machines(seen: Seen, points: int, cards: bool) -> tuple[Tile, ...]:
         return (
             Tile(name=f"{load.cards:,} GPUs", figure=figure, values=tuple(history.cluster("work", points)), top=100.0),
             Tile(
-                name="power", figure=((watts(load.power_w), "strong"),), values=tuple(history.cluster("power", points))
+                name="power",
+                figure=((watts(load.power_w), "strong"), *((words, "dim") for words in drawing_words(load))),
+                values=tuple(history.cluster("power", points)),
             ),
         )
-    busy = [row.cpu_percent for row in state.figures.values() if row.cpu_percent is not None]
+    busy = [row.cpu_percent for row in heard_figures(state) if row.cpu_percent is not None]
     mean = sum(busy) / len(busy) if busy else None
     cpus = sum(node.cpus for node in state.nodes.values())
     ready = sum(replica.state == "ready" for replica in state.replicas.values())

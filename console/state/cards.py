@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from console.state.cluster import ClusterState
 from console.state.loads import column
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow
 from llmgw.core import throttle
 from llmgw.core.card_use import load_of, rests
@@ -129,13 +130,13 @@ class CardAt:
 
     @property
     def idle(self) -> bool:
-        """Held, and doing nothing."""
-        return self.held and rests(self.busy, self.work)
+        """Held, and doing nothing; nobody knows that of a card whose node does not speak."""
+        return self.held and not self.stale and rests(self.busy, self.work)
 
     @property
     def stale(self) -> bool:
         """Whether its figures are of a node that no longer speaks."""
-        return self.node.state in ("silent", "lost")
+        return self.node.state in UNHEARD
 
     @property
     def words(self) -> str:
@@ -176,10 +177,18 @@ def cards_of(state: ClusterState, node: str) -> Iterator[CardAt]:
         yield CardAt(node=row, place=place, card=card, figures=figures)
 
 
+def heard_figures(state: ClusterState) -> Iterator[FiguresRow]:
+    """Figures of the nodes that speak."""
+    for name, row in state.figures.items():
+        node = state.nodes.get(name)
+        if node is not None and node.state not in UNHEARD:
+            yield row
+
+
 def figures_of(state: ClusterState, node: str, mode: Mode) -> list[float]:
     """What a mode shows of those of a node's cards that report it. Reads the columns: it is done for whole clusters."""
     figures, row = state.figures.get(node), state.nodes.get(node)
-    if figures is None or row is None:
+    if figures is None or row is None or row.state in UNHEARD:
         return []
     if mode is Mode.MEMORY:
         pairs = zip(figures.memory_used_bytes, (card.memory_total_bytes for card in row.cards), strict=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from console.state.cluster import ALL, ClusterState
 from console.state.loads import column
 from console.state.rates import Rates
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import FiguresRow, TrafficRow
 from llmgw.api.watch import History as Past
 
@@ -176,9 +177,11 @@ class History:
         count = max(NODES_AT_ONCE, -(-len(state.nodes) // ROUND_MESSAGES))
         taken, self._due = self._due[:count], self._due[count:]
         for name in taken:
-            node, figures = state.nodes.get(name), state.figures.get(name)
+            node = state.nodes.get(name)
             if node is None:
                 continue
+            # A line that stops says more than one that goes on with what was true once.
+            figures = None if node.state in UNHEARD else state.figures.get(name)
             totals = [card.memory_total_bytes for card in node.cards]
             ring = self._nodes.setdefault(name, deque(maxlen=NODE_SAMPLES))
             ring.append(array("H", _packed(figures, totals)))

@@ -29,8 +29,8 @@ class IdleHolding:
     """Places of those cards on the node."""
     of: int
     """Cards it holds there."""
-    draw_w: float
-    """What the idle ones draw."""
+    draw_w: float | None
+    """What the idle ones draw; none while none of them tells."""
     resting_since: float | None = None
     """The server's unix second from which all of them did nothing; none where it does not say."""
 

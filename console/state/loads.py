@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import FiguresRow, NodeRow
 from llmgw.core.card_use import rests
 
@@ -23,12 +24,18 @@ class NodeLoad:
     """Takes work and is held by nobody; no card of a node that is cordoned, silent or lost does."""
     worn: int = 0
     """Not healthy, or wearing out while it works; held or not."""
-    power_w: float = 0.0
+    power_w: float | None = None
+    """Sum over the cards that report it; none where none does."""
+    power_cards: int = 0
+    """Cards whose draw that is."""
+    whole: int = 0
+    """Cards that draw power of their own, as MIG instances do not."""
     work_percent: float = 0.0
     """Sum over the cards that report; divide by `reporting`."""
     busy_percent: float = 0.0
     memory_used_bytes: int = 0
     memory_total_bytes: int = 0
+    """Of the cards that report what is used of it."""
     reporting: int = 0
 
     @property
@@ -51,16 +58,21 @@ def column(values: Sequence[T | None], index: int) -> T | None:
 
 
 def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
-    """What `node`'s cards do by its newest figures."""
-    working = idle = free = worn = reporting = used = total = 0
+    """What `node`'s cards do by its newest figures; what a node that is not heard said last says nothing of now."""
+    figures = None if node.state in UNHEARD else figures
+    working = idle = free = worn = reporting = used = total = drawing = whole = 0
     power = work_sum = busy_sum = 0.0
     for index, card in enumerate(node.cards):
         work = column(figures.work_percent, index) if figures else None
         busy = column(figures.utilization_percent, index) if figures else None
         if figures:
-            power += column(figures.power_w, index) or 0.0
-            used += column(figures.memory_used_bytes, index) or 0
-        total += card.memory_total_bytes or 0
+            if (drawn := column(figures.power_w, index)) is not None:
+                power += drawn
+                drawing += 1
+            if (taken := column(figures.memory_used_bytes, index)) is not None:
+                used += taken
+                total += card.memory_total_bytes or 0
+        whole += not card.parent
         seen = work if work is not None else busy
         if seen is not None:
             reporting += 1
@@ -68,7 +80,7 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
             busy_sum += busy or 0.0
         if card.replica:
             working, idle = (working, idle + 1) if rests(busy, work) else (working + 1, idle)
-        elif card.healthy and not card.problem and node.state == "connected":
+        elif card.healthy and card.memory_total_bytes is not None and node.state == "connected":
             free += 1
         worn += not card.healthy or bool(card.wear)
     return NodeLoad(
@@ -77,7 +89,9 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
         idle=idle,
         free=free,
         worn=worn,
-        power_w=power,
+        power_w=power if drawing else None,
+        power_cards=drawing,
+        whole=whole,
         work_percent=work_sum,
         busy_percent=busy_sum,
         memory_used_bytes=used,
@@ -86,9 +100,14 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
     )
 
 
+def drawing_words(load: NodeLoad) -> tuple[str, ...]:
+    """`  56/64` and ` GPUs`: over how many cards a draw is summed, where it is not over all of them."""
+    return (f"  {load.power_cards:,}/{load.whole:,}", " GPUs") if 0 < load.power_cards < load.whole else ()
+
+
 def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
     """The sums over `loads`."""
-    cards = working = idle = free = worn = reporting = used = total = 0
+    cards = working = idle = free = worn = reporting = used = total = drawing = whole = 0
     power = work = busy = 0.0
     for load in loads:
         cards += load.cards
@@ -99,7 +118,9 @@ def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
         reporting += load.reporting
         used += load.memory_used_bytes
         total += load.memory_total_bytes
-        power += load.power_w
+        power += load.power_w or 0.0
+        drawing += load.power_cards
+        whole += load.whole
         work += load.work_percent
         busy += load.busy_percent
     return NodeLoad(
@@ -108,7 +129,9 @@ def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
         idle=idle,
         free=free,
         worn=worn,
-        power_w=power,
+        power_w=power if drawing else None,
+        power_cards=drawing,
+        whole=whole,
         work_percent=work,
         busy_percent=busy,
         memory_used_bytes=used,

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from console.state.cards import CardAt, card_at, cards_of
+from console.state.cards import CardAt, card_at, cards_of, heard_figures
 from console.state.cluster import ALL, ClusterState
 from console.state.index import nodes_of
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.series import BY_NAME, Of, Scope, SeriesAnswer
 from llmgw.api.watch import ReplicaRow, TrafficRow
 
@@ -89,6 +90,8 @@ CHARTS: Mapping[Scope, tuple[Chart, ...]] = {
         _chart("machine", "cpu=CPU", "host_memory=memory", top=100.0),
         _chart("load", "load"),
         _chart("tensor cores and DRAM", "tensor=tensor", "dram=DRAM", top=100.0),
+        _chart("network", "network_in=in", "network_out=out"),
+        _chart("InfiniBand", "infiniband_in=in", "infiniband_out=out"),
         _chart("air and processors", "inlet=air in", "cpu_temperature=CPU"),
     ),
     Scope.CARD: (
@@ -189,12 +192,12 @@ def _asked(row: TrafficRow | None) -> dict[str, float | None]:
 
 def _cluster(state: ClusterState) -> dict[str, float | None]:
     load = state.load
-    heat = [value for row in state.figures.values() for value in row.temperature_c if value is not None]
+    heat = [value for row in heard_figures(state) for value in row.temperature_c if value is not None]
     made = state.traffic[ALL].output_tokens_per_s if ALL in state.traffic else 0.0
     return {
         "work": load.mean_work_percent,
         "busy": load.busy_percent / load.reporting if load.reporting else None,
-        "power": load.power_w or None,
+        "power": load.power_w,
         "memory": 100 * load.memory_used_bytes / load.memory_total_bytes if load.memory_total_bytes else None,
         "temperature": max(heat, default=None),
         "cards_working": load.working,
@@ -232,7 +235,7 @@ def _engines(replicas: Iterable[ReplicaRow]) -> dict[str, float | None]:
 
 def _machine(state: ClusterState, name: str) -> dict[str, float | None]:
     row, node = state.figures.get(name), state.nodes.get(name)
-    if row is None or node is None or node.state in ("silent", "lost"):
+    if row is None or node is None or node.state in UNHEARD:
         return {}
     total, free = node.memory_total_bytes, row.memory_available_bytes
     return {
@@ -241,6 +244,10 @@ def _machine(state: ClusterState, name: str) -> dict[str, float | None]:
         "load": row.load_1m,
         "cpu_temperature": row.cpu_temperature_c,
         "inlet": row.inlet_temperature_c,
+        "network_in": _megabytes(row.network_in_bytes_per_s),
+        "network_out": _megabytes(row.network_out_bytes_per_s),
+        "infiniband_in": _megabytes(row.infiniband_in_bytes_per_s),
+        "infiniband_out": _megabytes(row.infiniband_out_bytes_per_s),
     }
 
 
@@ -257,6 +264,10 @@ def _cards(cards: Iterable[CardAt]) -> dict[str, float | None]:
         "tensor": _mean(card.tensor for card in told),
         "dram": _mean(card.dram for card in told),
     }
+
+
+def _megabytes(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

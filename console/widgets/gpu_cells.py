@@ -180,8 +180,9 @@ def _tail(
 
 
 def mean_figure(cards: Iterable[CardAt], mode: Mode) -> float | None:
-    """Mean over the cards that report it."""
-    known = [figure for on in cards if (figure := on.figure(mode)) is not None and math.isfinite(figure)]
+    """Mean over the cards that report it, of nodes that speak."""
+    told = [on.figure(mode) for on in cards if not on.stale]
+    known = [figure for figure in told if figure is not None and math.isfinite(figure)]
     return sum(known) / len(known) if known else None
 
 

@@ -5,6 +5,7 @@ from console.signs import signs
 from console.state.cards import Mode, figures_of
 from console.state.cluster import ClusterState
 from console.state.folding import GroupLine
+from console.state.loads import drawing_words, total_load
 from console.widgets.card_facts import Named, wrapped
 from console.widgets.gpu_cells import mode_figure
 from console.widgets.lines import Line
@@ -29,8 +30,8 @@ def group_lines(state: ClusterState, group: GroupLine, columns: int) -> list[Lin
         for mode, known in figures.items():
             known += figures_of(state, name, mode)
     facts += [(_NAMES[mode], _range(known, mode)) for mode, known in figures.items()]
-    power = sum(state.node_load(name).power_w for name in group.nodes)
-    facts.append(("power", [(watts(power), "")]))
+    load = total_load(state.node_load(name) for name in group.nodes)
+    facts.append(("power", [(watts(load.power_w), ""), *((words, "dim") for words in drawing_words(load))]))
     return [line for name, spans in facts for line in wrapped(name, spans, columns)]
 
 

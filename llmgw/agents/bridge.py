@@ -12,6 +12,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import grpclib.server
 import grpclib.utils
@@ -44,7 +45,10 @@ log = logging.getLogger("llmgw.agents")
 
 Enrol = Callable[[str, str, bytes], Awaitable[EnrollResponse]]
 """`await enrol(token, node, csr_pem)` in trio; raises LlmgwError with the sentence the operator sees."""
+Renew = Callable[[str, str, bytes], Awaitable[EnrollResponse]]
+"""`await renew(node, serial, csr_pem)` in trio, for a node that showed its certificate; raises LlmgwError."""
 Connect = grpclib.server.Stream[AgentMessage, ServerMessage]
+Enroll = grpclib.server.Stream[EnrollRequest, EnrollResponse]
 
 STREAMS_A_NODE = 4
 """Connect calls of one node at the same time; an older one is ending while a newer one begins."""
@@ -87,6 +91,7 @@ class AgentServer:
         context: ssl.SSLContext,
         cluster_id: str,
         enrol: Enrol,
+        renew: Renew,
         welcome: Callable[[], Welcome],
         allowed: Callable[[str, str], bool] = lambda node, serial: True,
         heard: Callable[[str], None] = lambda node: None,
@@ -101,6 +106,7 @@ class AgentServer:
         self._context = context
         self._cluster_id = cluster_id
         self._enrol = enrol
+        self._renew = renew
         self._welcome = welcome
         self._allowed = allowed
         self._heard = heard
@@ -165,7 +171,7 @@ class AgentServer:
         enroll = Handler(self._on_enroll, Cardinality.UNARY_UNARY, EnrollRequest, EnrollResponse)
         return {"/llmgw.v1.Agents/Connect": connect, "/llmgw.v1.Agents/Enroll": enroll}
 
-    async def _on_enroll(self, stream: grpclib.server.Stream[EnrollRequest, EnrollResponse]) -> None:
+    async def _on_enroll(self, stream: Enroll) -> None:
         with errors_as_status():
             if self._enrolling >= ENROLLING:
                 raise Unavailable(f"{ENROLLING} machines are enrolling already: try again in a few seconds")
@@ -175,11 +181,19 @@ class AgentServer:
                     request = await receive(stream, EnrollRequest, max_bytes=MAX_ENROLL_BYTES)
                 if request is None:
                     raise InvalidInput("the call carried no request")
+                answer = self._way_in(stream, request)
                 async with _deadline(self._limits.enrol_s, "the enrolment took too long"):
-                    response = await trio_asyncio.trio_as_aio(self._enrol)(request.token, request.node, request.csr_pem)
+                    response = await trio_asyncio.trio_as_aio(answer)()
                 await stream.send_message(response)
             finally:
                 self._enrolling -= 1
+
+    def _way_in(self, stream: Enroll, request: EnrollRequest) -> Callable[[], Awaitable[EnrollResponse]]:
+        """By a join token; without one by the certificate that is to be renewed, whatever name the request says."""
+        if request.token or not stream.peer.cert():
+            return partial(self._enrol, request.token, request.node, request.csr_pem)
+        identity = self._authorise(stream)
+        return partial(self._renew, identity.name, identity.serial, request.csr_pem)
 
     async def _on_connect(self, stream: Connect) -> None:
         with errors_as_status():
@@ -196,7 +210,7 @@ class AgentServer:
                 if not self._streams[identity.name]:
                     del self._streams[identity.name]
 
-    def _authorise(self, stream: Connect) -> PeerIdentity:
+    def _authorise(self, stream: Connect | Enroll) -> PeerIdentity:
         certificate = stream.peer.cert()
         if not certificate:
             raise Unauthenticated(

@@ -58,8 +58,8 @@ class SigningAuthority(Protocol):
         """The CA's certificate."""
         ...
 
-    def sign_node(self, csr_pem: bytes, node: str) -> SignedCertificate:
-        """A certificate for the request's key; raises InvalidInput."""
+    def sign_node(self, csr_pem: bytes, node: str, *, serial: str | None = None) -> SignedCertificate:
+        """A certificate for the request's key, with that serial number if one is given; raises InvalidInput."""
         ...
 
 
@@ -97,6 +97,17 @@ class Enrolment:
             raise NotAllowed("this join token was made by another cluster")
         signed = self._authority.sign_node(csr_pem, node)  # before the token is spent: a bad request must not cost it
         await self._consume(parsed.digest, node)
+        return await self._answer(node, signed)
+
+    async def renew(self, node: str, serial: str, csr_pem: bytes) -> EnrollResponse:
+        """A certificate with a new life for a node that has just shown its own, of that serial number.
+
+        The number stays: the certificate before is good until its end, so an answer that is lost shuts nobody out.
+        Raises InvalidInput.
+        """
+        return await self._answer(node, self._authority.sign_node(csr_pem, node, serial=serial))
+
+    async def _answer(self, node: str, signed: SignedCertificate) -> EnrollResponse:
         await self._issued(node, signed.serial, signed.fingerprint)
         return EnrollResponse(
             node=node,

@@ -16,6 +16,8 @@ _PERCENT = 100.0
 _HEAT_C = 300.0
 _WATTS = 20_000.0
 _MHZ = 100_000.0
+_BYTES_PER_S = 1e13
+"""More than the ports of any node can pass on."""
 _COUNT = 2.0**53
 """Largest count that a column holds exactly."""
 _UNIX_S = 1e11
@@ -51,6 +53,10 @@ def figures_from(sensors: wire.Sensors, uuids: Sequence[str]) -> tuple[NodeFigur
         cpu_temperature_c=figure(sensors.cpu_temperature_c, _HEAT_C),
         cpu_power_w=figure(sensors.cpu_power_w, _WATTS),
         inlet_temperature_c=figure(sensors.inlet_temperature_c, _HEAT_C),
+        network_in_bytes_per_s=figure(sensors.network_in_bytes_per_s, _BYTES_PER_S),
+        network_out_bytes_per_s=figure(sensors.network_out_bytes_per_s, _BYTES_PER_S),
+        infiniband_in_bytes_per_s=figure(sensors.infiniband_in_bytes_per_s, _BYTES_PER_S),
+        infiniband_out_bytes_per_s=figure(sensors.infiniband_out_bytes_per_s, _BYTES_PER_S),
         cards=_cards(sensors, order),
         replicas=_replicas(sensors),
     )

@@ -297,6 +297,8 @@ def _part(part: wire.MachinePart) -> MachinePart:
         state=clean(part.state, 32),
         size_bytes=whole(part.size_bytes, MAX_BYTES),
         rate_bps=whole(part.rate_bps, MAX_BYTES),
+        errors=size_of(part.errors),
+        link_downs=size_of(part.link_downs),
     )
 
 

@@ -11,7 +11,7 @@ from llmgw.api.rows import FiguresRow, NodeRow
 from llmgw.core.card_use import Use, work_of
 
 UNHEARD = ("silent", "lost")
-"""States of a node whose figures are old."""
+"""States of a node whose figures are old: shown as its last word where it stands alone, and in no sum."""
 _UNTOLD = (None, None, None, None)
 """Busy, work, power and rest of a card beyond the end of the columns."""
 

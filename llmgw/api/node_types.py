@@ -98,6 +98,12 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_temperature_c: float | None = None
     cpu_power_w: float | None = None
     inlet_temperature_c: float | None = None
+    network_in_bytes_per_s: float | None = None
+    """Of all network ports together, as the next one."""
+    network_out_bytes_per_s: float | None = None
+    infiniband_in_bytes_per_s: float | None = None
+    """Of all InfiniBand ports together, as the next one."""
+    infiniband_out_bytes_per_s: float | None = None
     numa_nodes: int = 0
     """NUMA nodes that have CPUs; 0 is not said."""
     cuda_toolkits: tuple[str, ...] = ()

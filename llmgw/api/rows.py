@@ -171,6 +171,12 @@ class FiguresRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_temperature_c: float | None = None
     cpu_power_w: float | None = None
     inlet_temperature_c: float | None = None
+    network_in_bytes_per_s: float | None = None
+    """Of all network ports together, as the next one."""
+    network_out_bytes_per_s: float | None = None
+    infiniband_in_bytes_per_s: float | None = None
+    """Of all InfiniBand ports together, as the next one."""
+    infiniband_out_bytes_per_s: float | None = None
     resting_since: tuple[float | None, ...] = ()
     """Unix seconds from which a card did nothing; null while it works or does not tell."""
     engine_cpu_percent: dict[str, float] = {}

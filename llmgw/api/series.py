@@ -52,6 +52,7 @@ FIGURES: tuple[Figure, ...] = (
     _figure("memory", "%", "memory of the card in use, mean of the cards", *_CARDS),
     _figure("temperature", "°C", "temperature, of the hottest card", *_CARDS),
     _figure("power", "W", "power draw, sum of the cards", *_CARDS),
+    _figure("power_cards", "", "cards that report their draw: those whose sum `power` is", _C, _M, _N),
     _figure("memory_temperature", "°C", "temperature of the card's memory, the hottest", _N, _G),
     _figure("clock", "MHz", "clock of the multiprocessors, mean of the cards", _N, _G),
     _figure("tensor", "%", "tensor cores at work, mean of the cards", _N, _G),
@@ -63,6 +64,10 @@ FIGURES: tuple[Figure, ...] = (
     _figure("cpu_temperature", "°C", "hottest CPU package", _N),
     _figure("cpu_power", "W", "power draw of all sockets", _N),
     _figure("inlet", "°C", "air that goes in", _N),
+    _figure("network_in", "MB/s", "what comes in through all network ports", _N),
+    _figure("network_out", "MB/s", "what goes out through all network ports", _N),
+    _figure("infiniband_in", "MB/s", "what comes in through all InfiniBand ports", _N),
+    _figure("infiniband_out", "MB/s", "what goes out through all InfiniBand ports", _N),
     _figure("requests", "/s", "requests that ended", _C, _M),
     _figure("errors", "/s", "requests that failed", _C, _M),
     _figure("input_tokens", "/s", "tokens read", _C, _M),
@@ -77,7 +82,7 @@ FIGURES: tuple[Figure, ...] = (
     _figure("tokens_per_wh", "/Wh", "tokens written for a watt-hour of the cards", _C, _M),
     _figure("cards_working", "", "cards that a replica holds and that work", _C),
     _figure("cards_idle", "", "cards that a replica holds and that do nothing", _C),
-    _figure("cards_free", "", "healthy cards that nobody holds", _C),
+    _figure("cards_free", "", "cards that take work and that nobody holds", _C),
 )
 """Every figure, the first of a scope being those worth most."""
 BY_NAME: dict[str, Figure] = {figure.name: figure for figure in FIGURES}

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from llmgw.api.card_uses import card_work
+from llmgw.api.card_uses import UNHEARD, card_work
 from llmgw.api.node_types import CardInfo, NodeInfo
 from llmgw.api.rows import CardRow, FiguresRow, NodeRow
 from llmgw.cli.format import duration, share
@@ -43,10 +43,29 @@ class CardLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def lines_of_node(node: NodeInfo, models: Mapping[str, str]) -> list[CardLine]:
     """A node's cards by its document; `models` is whose replica is which."""
-    return [_of_info(node.name, card, models) for card in node.cards]
+    silence = _silence(node.state)
+    return [_of_info(node.name, _untold(card) if silence else card, models, silence) for card in node.cards]
 
 
-def _of_info(node: str, card: CardInfo, models: Mapping[str, str]) -> CardLine:
+def _untold(card: CardInfo) -> CardInfo:
+    """The card without its figures: what a node that is not heard said last says nothing of now."""
+    return msgspec.structs.replace(
+        card,
+        memory_used_bytes=None,
+        utilization_percent=None,
+        temperature_c=None,
+        power_w=None,
+        sm_active_percent=None,
+        throttled=None,
+        idle_s=None,
+    )
+
+
+def _silence(state: str) -> str:
+    return f"Its node is {state}." if state in UNHEARD else ""
+
+
+def _of_info(node: str, card: CardInfo, models: Mapping[str, str], silence: str) -> CardLine:
     return CardLine(
         node=node,
         index=card.index,
@@ -62,7 +81,7 @@ def _of_info(node: str, card: CardInfo, models: Mapping[str, str]) -> CardLine:
         model=models.get(card.replica or "", ""),
         replica=card.replica or "",
         idle_s=card.idle_s,
-        problems=_problems(card.problem, card.wear_problems, card.throttle if card.throttled else ()),
+        problems=_problems(silence, card.problem, card.wear_problems, card.throttle if card.throttled else ()),
     )
 
 
@@ -70,7 +89,8 @@ def lines_of_rows(
     node: NodeRow, figures: FiguresRow | None, models: Mapping[str, str], since: Mapping[str, float], now: float
 ) -> Iterator[CardLine]:
     """The same by the feed; `since` is when replicas came to their state."""
-    told = figures or FiguresRow(heard=0.0)
+    silence = _silence(node.state)
+    told = figures if figures and not silence else FiguresRow(heard=0.0)
     for place, card in enumerate(node.cards):
         resting = _at(told.resting_since, place)
         idle_s = None
@@ -93,7 +113,7 @@ def lines_of_rows(
             replica=card.replica or "",
             idle_s=idle_s,
             problems=_problems(
-                _trouble(card), card.wear, throttle.words(reasons) if throttle.throttled(reasons) else ()
+                silence, _trouble(card), card.wear, throttle.words(reasons) if throttle.throttled(reasons) else ()
             ),
         )
 
@@ -102,8 +122,8 @@ def _trouble(card: CardRow) -> str:
     return card.problem or ("" if card.healthy else "The card is not healthy.")
 
 
-def _problems(problem: str, wear: Sequence[str], held_back: Sequence[str]) -> tuple[str, ...]:
-    return tuple(text for text in (problem, *wear, *(f"Held back: {word}." for word in held_back)) if text)
+def _problems(silence: str, problem: str, wear: Sequence[str], held_back: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text for text in (silence, problem, *wear, *(f"Held back: {word}." for word in held_back)) if text)
 
 
 def cells(card: CardLine) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from llmgw.api.card_uses import uses_of_row
+from llmgw.api.card_uses import UNHEARD, uses_of_row
 from llmgw.api.rows import FiguresRow, ModelRow, NodeRow, ReplicaRow, TrafficRow
 from llmgw.api.watch import Delta, Message, Snapshot
 from llmgw.cli.card_lines import CardLine, lines_of_rows
@@ -66,6 +66,8 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     """What its replicas were promised."""
     power_w: float | None = None
+    power_gpus: int = 0
+    """Cards whose draw that is: those that report it."""
     tokens_per_gpu: float | None = None
     tokens_per_wh: float | None = None
 
@@ -85,6 +87,10 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     work_percent: float | None = None
     gpu_memory_bytes: int = 0
     power_w: float | None = None
+    power_gpus: int = 0
+    """Cards whose draw that is: those that report it."""
+    gpus_whole: int = 0
+    """Cards that draw power of their own, as MIG instances do not."""
     problems: tuple[str, ...] = ()
 
 
@@ -193,12 +199,14 @@ def _model(model: ModelRow, asked: TrafficRow, line: Efficiency, idle: int, prom
         sm_active_percent=line.sm,
         memory_bytes=promised,
         power_w=line.draw_w,
+        power_gpus=line.draw_cards,
         tokens_per_gpu=line.per_card if line.cards else None,
         tokens_per_wh=line.tokens_per_wh,
     )
 
 
 def _node(node: NodeRow, figures: FiguresRow | None, cards: list[CardLine], uses: Mapping[str, Use]) -> NodeLine:
+    figures = None if node.state in UNHEARD else figures
     free = figures.memory_available_bytes if figures else None
     work = [card.work_percent for card in cards if card.work_percent is not None]
     power = [card.power_w for card in cards if card.power_w is not None]
@@ -215,5 +223,7 @@ def _node(node: NodeRow, figures: FiguresRow | None, cards: list[CardLine], uses
         work_percent=sum(work) / len(work) if work else None,
         gpu_memory_bytes=sum(card.memory_used_bytes or 0 for card in cards),
         power_w=sum(power) if power else None,
+        power_gpus=len(power),
+        gpus_whole=sum(not card.parent for card in node.cards),
         problems=node.problems,
     )

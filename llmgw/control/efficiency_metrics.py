@@ -17,7 +17,9 @@ def models(page: Page, status: ClusterStatus) -> None:
     idle_w: dict[str, float] = {}
     for model, use in held:
         idle[model] = idle.get(model, 0) + len(use.idle)
-        idle_w[model] = idle_w.get(model, 0.0) + use.idle_w
+        if use.power_known:
+            # Of cards that tell nobody what they draw, nobody knows what they draw for nothing.
+            idle_w[model] = idle_w.get(model, 0.0) + (use.idle_w or 0.0)
     lines = [efficiency(model, use, 0.0) for model, use in sorted(by_model(held).items())]
     for name, doc, values in (
         ("llmgw_model_gpus", "Cards a model's replicas hold.", [line.cards for line in lines]),
@@ -27,7 +29,12 @@ def models(page: Page, status: ClusterStatus) -> None:
         ("llmgw_model_power_load_percent", "Power against its limit.", [line.load for line in lines]),
         ("llmgw_model_sm_active_percent", "Multiprocessors at work.", [line.sm for line in lines]),
         ("llmgw_model_power_watts", "Power draw of its cards.", [line.draw_w for line in lines]),
-        ("llmgw_model_idle_power_watts", "Of that, of cards that do nothing.", [idle_w[line.model] for line in lines]),
+        ("llmgw_model_power_gpus", "Cards whose power draw that is.", [line.draw_cards for line in lines]),
+        (
+            "llmgw_model_idle_power_watts",
+            "Of that, of cards that do nothing.",
+            [idle_w.get(line.model) for line in lines],
+        ),
     ):
         page.gauges(name, doc, [({"model": line.model}, value) for line, value in zip(lines, values, strict=True)])
 

@@ -1,15 +1,15 @@
 """Cards, what hangs on them and what engines take, on the metrics page. A figure that is not reported is left out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from llmgw.api.types import CardInfo, ClusterStatus
+from llmgw.api.card_uses import UNHEARD
+from llmgw.api.types import CardInfo, ClusterStatus, NodeInfo
 from llmgw.control.exposition import Labels, Page
 from llmgw.core.wear import CardWear
 
 Cards = Sequence[tuple[Labels, CardInfo]]
 
 _FIGURES = (
-    ("llmgw_gpu_memory_total_bytes", "Memory of the card.", "memory_total_bytes"),
     ("llmgw_gpu_memory_used_bytes", "Memory of the card in use.", "memory_used_bytes"),
     ("llmgw_gpu_utilization_percent", "Share of time any kernel ran.", "utilization_percent"),
     ("llmgw_gpu_memory_utilization_percent", "Share of time memory was accessed.", "memory_utilization_percent"),
@@ -38,16 +38,15 @@ _WEAR: tuple[tuple[str, str, Callable[[CardWear], float | bool | None]], ...] = 
 
 def cards(page: Page, status: ClusterStatus) -> None:
     """Figures, wear and use of every card and MIG instance."""
-    found: Cards = [
-        ({"node": n.name, "gpu": str(c.index), "class": c.gpu_class}, c) for n in status.nodes for c in n.cards
-    ]
+    found, told = _cards(status.nodes), _cards(heard(status.nodes))
+    page.gauges("llmgw_gpu_memory_total_bytes", "Memory of the card.", [(lb, c.memory_total_bytes) for lb, c in found])
     for name, doc, field in _FIGURES:
-        page.gauges(name, doc, [(labels, getattr(card, field)) for labels, card in found])
+        page.gauges(name, doc, [(labels, getattr(card, field)) for labels, card in told])
     page.gauges("llmgw_gpu_healthy", "Whether the card is healthy.", [(lb, int(c.healthy)) for lb, c in found])
     page.gauges(
         "llmgw_gpu_throttled",
         "Whether heat or power holds the card back.",
-        [(labels, _flag(card.throttled)) for labels, card in found],
+        [(labels, _flag(card.throttled)) for labels, card in told],
     )
     page.gauges(
         "llmgw_gpu_nvlink_peers",
@@ -73,21 +72,22 @@ def cards(page: Page, status: ClusterStatus) -> None:
     )
 
 
-def heat(page: Page, status: ClusterStatus) -> None:
-    """The machines' own sensors."""
-    nodes = [({"node": n.name}, n) for n in status.nodes]
-    for name, doc, field in (
-        ("llmgw_node_cpu_temperature_celsius", "Hottest CPU package.", "cpu_temperature_c"),
-        ("llmgw_node_cpu_power_watts", "Power draw of all sockets.", "cpu_power_w"),
-        ("llmgw_node_inlet_temperature_celsius", "Air that goes in.", "inlet_temperature_c"),
-    ):
-        page.gauges(name, doc, [(labels, getattr(node, field)) for labels, node in nodes])
+def heard(nodes: Iterable[NodeInfo]) -> list[NodeInfo]:
+    """Nodes whose figures are of now; the others' facts stay on the page, and their last figures do not."""
+    return [node for node in nodes if node.state not in UNHEARD]
+
+
+def _cards(nodes: Iterable[NodeInfo]) -> Cards:
+    return [({"node": n.name, "gpu": str(c.index), "class": c.gpu_class}, c) for n in nodes for c in n.cards]
 
 
 def engines(page: Page, status: ClusterStatus) -> None:
     """What engines and their children take of their nodes."""
+    told = {node.name for node in heard(status.nodes)}
     found: list[tuple[Labels, float | None, int | None]] = [
-        ({"node": r.node, "model": r.model, "replica": r.id}, r.cpu_percent, r.resident_bytes) for r in status.replicas
+        ({"node": r.node, "model": r.model, "replica": r.id}, r.cpu_percent, r.resident_bytes)
+        for r in status.replicas
+        if r.node in told
     ]
     page.gauges("llmgw_replica_cpu_percent", "CPU of the engine, of one CPU.", [(lb, cpu) for lb, cpu, _ in found])
     page.gauges("llmgw_replica_memory_bytes", "Memory the engine holds.", [(lb, memory) for lb, _, memory in found])

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from llmgw.api.types import ClusterStatus
-from llmgw.control import efficiency_metrics, gpu_metrics, load_metrics, queue_metrics
+from llmgw.control import efficiency_metrics, gpu_metrics, load_metrics, node_metrics, queue_metrics
 from llmgw.control.exposition import Labels, Page
 from llmgw.control.router_metrics import Totals
 from llmgw.core.external import model_of_external
@@ -45,7 +45,7 @@ def render(status: ClusterStatus, totals: Totals, breakers: Collection[str]) -> 
         "Replicas that serve, or endpoints outside the cluster.",
         [({"model": m.name}, m.ready) for m in status.models],
     )
-    _nodes(page, status)
+    node_metrics.nodes(page, status)
     gpu_metrics.cards(page, status)
     gpu_metrics.engines(page, status)
     load_metrics.loads(page, status)
@@ -59,27 +59,6 @@ def render(status: ClusterStatus, totals: Totals, breakers: Collection[str]) -> 
     _breakers(page, status, breakers)
     _routers(page, totals)
     return page.text()
-
-
-def _nodes(page: Page, status: ClusterStatus) -> None:
-    nodes = [({"node": n.name}, n) for n in status.nodes]
-    page.gauges(
-        "llmgw_node_connected",
-        "Whether the node's agent is connected.",
-        [(labels, int(n.state in ("connected", "cordoned"))) for labels, n in nodes],
-    )
-    page.gauges("llmgw_node_cpu_utilization_percent", "CPU in use.", [(labels, n.cpu_percent) for labels, n in nodes])
-    page.gauges("llmgw_node_load1", "Load over a minute.", [(labels, n.load_1m) for labels, n in nodes])
-    page.gauges("llmgw_node_memory_bytes", "Memory.", [(labels, n.memory_total_bytes or None) for labels, n in nodes])
-    page.gauges(
-        "llmgw_node_memory_used_bytes",
-        "Memory that is not available.",
-        [
-            (labels, n.memory_total_bytes - n.memory_available_bytes if n.memory_available_bytes else None)
-            for labels, n in nodes
-        ],
-    )
-    gpu_metrics.heat(page, status)
 
 
 def _traffic(page: Page, totals: Totals) -> None:

@@ -51,7 +51,7 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
         memory_reserved_bytes=sum(r.host_bytes if r.cards else r.memory_bytes for r in held),
         disk_total_bytes=node.disk_total_bytes,
         disk_free_bytes=node.disk_free_bytes,
-        cards=tuple(_card_info(card, held, now, inventory) for card in node.cards),
+        cards=tuple(_card_info(card, node, held, now, inventory) for card in node.cards),
         engines=tuple(
             EngineInfo(engine=b.engine, version=b.version, usable=b.usable, why_not=b.why_not, installing=b.installing)
             for b in node.engines
@@ -61,22 +61,28 @@ def node_info(node: Node, held: Sequence[Replica], now: float, inventory: Invent
         cpu_temperature_c=node.cpu_temperature_c,
         cpu_power_w=node.cpu_power_w,
         inlet_temperature_c=node.inlet_temperature_c,
+        network_in_bytes_per_s=node.network_in_bytes_per_s,
+        network_out_bytes_per_s=node.network_out_bytes_per_s,
+        infiniband_in_bytes_per_s=node.infiniband_in_bytes_per_s,
+        infiniband_out_bytes_per_s=node.infiniband_out_bytes_per_s,
         numa_nodes=node.numa_nodes,
         cuda_toolkits=node.cuda_toolkits,
         parts=node.parts,
     )
 
 
-def _card_info(card: Card, held: Iterable[Replica], now: float, inventory: Inventory) -> CardInfo:
+def _card_info(card: Card, node: Node, held: Iterable[Replica], now: float, inventory: Inventory) -> CardInfo:
     figures, wear = inventory.figures(card.uuid), inventory.wear(card.uuid)
-    holder, resting = next((r for r in held if card.uuid in r.cards), None), inventory.resting_since(card.uuid)
+    holder = next((r for r in held if card.uuid in r.cards), None)
+    # Of a card whose node is not heard nobody knows whether it still rests.
+    resting = inventory.resting_since(card.uuid) if node.link is NodeLink.CONNECTED else None
     return CardInfo(
         uuid=card.uuid,
         index=card.index,
         name=card.name,
         gpu_class=card.gpu_class,
         memory_total_bytes=card.memory_total_bytes,
-        memory_used_bytes=card.memory_used_bytes,
+        memory_used_bytes=figures.memory_used_bytes,
         utilization_percent=figures.utilization_percent,
         temperature_c=figures.temperature_c,
         power_w=figures.power_w,

@@ -51,7 +51,8 @@ class Use:
         self.busy_sum = self.work_sum = self.load_sum = self.sm_sum = self.power_sum = 0.0
         self.idle: tuple[int, ...] = ()
         """Places of those that do nothing."""
-        self.idle_w = 0.0
+        self.idle_w: float | None = None
+        """What those draw; none while none of them tells."""
         self.resting_since: float | None = None
         """The moment from which all of those did nothing, as far as it is known."""
 
@@ -67,8 +68,13 @@ class Use:
         since: float | None = None,
         told: bool = True,
     ) -> None:
-        """One more card. `since` is when it came to rest; one that is not `told` of any more counts as no idle one."""
+        """One more card. `since` is when it came to rest.
+
+        One that is not `told` of any more is held and has no figures: what its node said last says nothing of now.
+        """
         self.cards += 1
+        if not told:
+            return
         if busy is not None:
             self.busy_sum += busy
             self.busy_known += 1
@@ -84,9 +90,10 @@ class Use:
             if (load := load_of(power_w, limit_w)) is not None:
                 self.load_sum += load
                 self.load_known += 1
-        if told and rests(busy, work):
+        if rests(busy, work):
             self.idle = (*self.idle, place)
-            self.idle_w += power_w or 0.0
+            if power_w is not None:
+                self.idle_w = (self.idle_w or 0.0) + power_w
             if since is not None:
                 self.resting_since = max(since, self.resting_since or since)
 
@@ -124,6 +131,8 @@ class Efficiency:
     sm: float | None
     """Multiprocessors active, where they are counted."""
     draw_w: float | None
+    draw_cards: int = 0
+    """Cards whose draw that is: those that report it."""
 
     @property
     def per_card(self) -> float:
@@ -149,6 +158,7 @@ def efficiency(model: str, use: Use, tokens_per_s: float) -> Efficiency:
         load=_mean(use.load_sum, use.load_known),
         sm=_mean(use.sm_sum, use.sm_known),
         draw_w=use.power_sum if use.power_known else None,
+        draw_cards=use.power_known,
     )
 
 

@@ -85,6 +85,10 @@ class MachinePart(msgspec.Struct, frozen=True, kw_only=True):
     """Of a disk; 0 is not said."""
     rate_bps: int = 0
     """Of a port, bits a second; 0 is not said."""
+    errors: int | None = None
+    """Of a port: packets that came or went damaged since its counters began."""
+    link_downs: int | None = None
+    """Of a port: times its link went down since then."""
 
 
 RUNTIME = "ray"
@@ -137,6 +141,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Of all sockets together."""
     inlet_temperature_c: float | None = None
     """Of the air that goes in."""
+    network_in_bytes_per_s: float | None = None
+    """Of all network ports together, as the next one."""
+    network_out_bytes_per_s: float | None = None
+    infiniband_in_bytes_per_s: float | None = None
+    """Of all InfiniBand ports together, as the next one."""
+    infiniband_out_bytes_per_s: float | None = None
 
 
 class FetchProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,14 +4,14 @@ The sentences are the field docstrings below; `docs/reference/config.md` is gene
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from llmgw.core.addresses import Address, parse_listen
+from llmgw.core.addresses import Address, check_advertised, check_apart, parse_listen
 from llmgw.core.errors import InvalidInput
 from llmgw.core.proxies import parse_networks
 from llmgw.core.yamlfile import read_yaml
@@ -58,7 +58,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server remembers of figures, for charts."""
 
-    memory_mb: int = 128
+    memory_mb: int = 160
     """Megabytes that an hour by five seconds and a day by the minute may take, 0 to 4096; 0 remembers nothing. Where it
     is too little for all cards, figures worth least are left out for all of them."""
 
@@ -67,7 +67,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Configuration of `llmgw server`."""
 
     data: str
-    """Directory in which everything of this control plane lives. A relative path is taken from the file's directory."""
+    """Directory in which everything of this control plane lives. A relative path is taken from the file's directory;
+    `~` is the account's home."""
     listen: str = "127.0.0.1:8080"
     """Address of the client API. `LLMGW_LISTEN` and `--listen` stand in for it."""
     client: ClientConfig = ClientConfig()
@@ -103,7 +104,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     admin_tokens: tuple[AdminToken, ...] = ()
     """Further bearer tokens of the admin API, besides `admin.token` in `data`."""
     history: HistoryConfig = HistoryConfig()
-    """What is remembered for charts, `history: {memory_mb: 128}`."""
+    """What is remembered for charts, `history: {memory_mb: 160}`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that is logged."""
 
@@ -122,6 +123,17 @@ def load_config(path: Path, type_: type[T]) -> T:
     return read_yaml(path, type_)
 
 
+def path_from(base: Path, text: str, *, source: str) -> str:
+    """An operator's path as an absolute one: relative ones are from `base`, `~` is the account's home.
+
+    Raises InvalidInput whose field is `source` for a home that nobody has.
+    """
+    try:
+        return str(base / Path(text).expanduser())
+    except RuntimeError:
+        raise InvalidInput(f"{text[:80]!r} begins with the home of an account that is not here", field=source) from None
+
+
 def load_server_config(path: Path, environ: Mapping[str, str] | None = None) -> ServerConfig:
     """`server.yaml` with its environment, all checked, its paths absolute; raises InvalidInput naming the source.
 
@@ -137,12 +149,18 @@ def load_server_config(path: Path, environ: Mapping[str, str] | None = None) -> 
     base = path.absolute().parent
     for key in ("data", "database_file", "hf_token_file", "wheelhouse"):
         if getattr(config, key):
-            changes[key] = str(base / getattr(config, key))
+            changes[key] = path_from(base, getattr(config, key), source=f"{path}: {key}")
     changes["admin_tokens"] = tuple(
-        msgspec.structs.replace(token, token_file=str(base / token.token_file)) for token in config.admin_tokens
+        msgspec.structs.replace(
+            token, token_file=path_from(base, token.token_file, source=f"{path}: admin_tokens.{token.name}")
+        )
+        for token in config.admin_tokens
     )
     if (tls := config.client.tls) is not None:
-        here = ClientTls(certificate=str(base / tls.certificate), key=str(base / tls.key))
+        here = ClientTls(
+            certificate=path_from(base, tls.certificate, source=f"{path}: client.tls.certificate"),
+            key=path_from(base, tls.key, source=f"{path}: client.tls.key"),
+        )
         changes["client"] = msgspec.structs.replace(config.client, tls=here)
     config = msgspec.structs.replace(config, **changes)
     _check(config, sources, str(path))
@@ -157,6 +175,10 @@ def _check(config: ServerConfig, sources: Mapping[str, str], where: str) -> None
             f"{config.admin!r} is not loopback; the admin API is reached from elsewhere through SSH",
             field=f"{sources['admin']}: admin",
         )
+    listeners = {key: parse_listen(getattr(config, key), source=source) for key, source in sources.items()}
+    check_apart(listeners, source=where)
+    if config.advertise:
+        check_advertised(config.advertise, source=f"{where}: advertise")
     parse_networks(config.client.trusted_proxies, source=f"{where}: client.trusted_proxies")
     if not config.data:
         raise InvalidInput("is empty; name the directory to keep everything in", field=f"{where}: data")
@@ -168,8 +190,22 @@ def _check(config: ServerConfig, sources: Mapping[str, str], where: str) -> None
         raise InvalidInput(f"{config.routers} is outside 1 to {MAX_ROUTERS}", field=f"{where}: routers")
     if config.database and config.database_file:
         raise InvalidInput("stands beside database_file; give one of them", field=f"{where}: database")
-    if config.database and urlsplit(config.database).scheme not in ("postgresql", "postgres"):
+    if config.database and not _is_url(config.database, ("postgresql", "postgres")):
         raise InvalidInput("is not a postgresql:// URL", field=f"{where}: database")
+    if not _is_url(config.hf_endpoint, ("http", "https")):
+        raise InvalidInput(
+            f"{config.hf_endpoint[:80]!r} is not the address of a hub: write https://HOST",
+            field=f"{where}: hf_endpoint",
+        )
     names = [token.name for token in config.admin_tokens]
     if len(set(names)) != len(names):
         raise InvalidInput("two tokens have the same name", field=f"{where}: admin_tokens")
+
+
+def _is_url(text: str, schemes: Sequence[str]) -> bool:
+    """Whether it is a URL of one of the schemes. A database's may leave the host to its query."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and (bool(url.hostname) or "postgres" in url.scheme)
+    except ValueError:
+        return False

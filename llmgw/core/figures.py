@@ -54,6 +54,12 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     cpu_temperature_c: float | None = None
     cpu_power_w: float | None = None
     inlet_temperature_c: float | None = None
+    network_in_bytes_per_s: float | None = None
+    """Of all network ports together, as the next one."""
+    network_out_bytes_per_s: float | None = None
+    infiniband_in_bytes_per_s: float | None = None
+    """Of all InfiniBand ports together, as the next one."""
+    infiniband_out_bytes_per_s: float | None = None
     cards: dict[str, CardFigures] = {}
     replicas: dict[str, ReplicaFigures] = {}
     """By replica id."""

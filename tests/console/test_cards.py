@@ -26,7 +26,7 @@ from console.widgets.map_legend import legend_lines
 from llmgw.api.actions import Target
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow
 from llmgw.core.throttle import POWER_CAP, READ
-from tests.console import showcase
+from tests.console import showcase, showcase_names
 from tests.console.harness import console_with, screen_lines, screen_text, shown
 from tests.console.scenes import console_in, settle, visit
 from tests.console.test_gpus import wide_fleet
@@ -210,10 +210,10 @@ class TestBreakers:
         said = sentence_of(state, state.replicas["qwen3-coder-30b-33f1"])
         assert said == ("breaker open: routers send it nothing; on 1 of 2 routers, last failure: status 503")
         assert "half-open" in sentence_of(state, state.replicas["qwen2.5-7b-d805"])
-        assert sentence_of(state, state.replicas[showcase.REPLICA]) == ""
+        assert sentence_of(state, state.replicas[showcase_names.REPLICA]) == ""
 
     def test_a_model_says_how_many_of_its_replicas_are_kept_back(self) -> None:
-        assert open_of(self.state(), showcase.MODEL) == "1 of 4 replicas kept from requests by a breaker"
+        assert open_of(self.state(), showcase_names.MODEL) == "1 of 4 replicas kept from requests by a breaker"
         assert open_of(self.state(), "llama-3.3-70b") == ""
 
     @pytest.mark.asyncio

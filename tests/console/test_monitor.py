@@ -22,15 +22,15 @@ from llmgw.api.actions import Target
 from llmgw.api.problems import Refused
 from llmgw.api.series import CLUSTER, Of, Scope, Series, SeriesAnswer, figures_of
 from llmgw.api.watch import ALL_MODELS, TrafficRow
-from tests.console import showcase
+from tests.console import showcase, showcase_names
 from tests.console.harness import screen_lines, screen_text, shown, tell, until
 from tests.console.scenes import StillAdmin, console_in, disconnect, settle, visit
 from tests.console.showcase_series import charted
 from tests.support.fleet_rows import NOW, delta
 
 MONITOR = Place(view="monitor")
-MODEL = Of(Scope.MODEL, showcase.MODEL)
-NODE = Of(Scope.NODE, showcase.NODE)
+MODEL = Of(Scope.MODEL, showcase_names.MODEL)
+NODE = Of(Scope.NODE, showcase_names.NODE)
 
 
 class AskedAdmin(StillAdmin):
@@ -206,9 +206,9 @@ async def test_from_a_model_a_node_and_a_replica_and_back() -> None:
     console, admin = a_console()
     async with shown(console, size=(120, 40)) as pilot:
         for target, key, of in (
-            (Target.MODEL, showcase.MODEL, f"model:{showcase.MODEL}"),
-            (Target.NODE, showcase.NODE, f"node:{showcase.NODE}"),
-            (Target.REPLICA, showcase.REPLICA, f"model:{showcase.MODEL}"),
+            (Target.MODEL, showcase_names.MODEL, f"model:{showcase_names.MODEL}"),
+            (Target.NODE, showcase_names.NODE, f"node:{showcase_names.NODE}"),
+            (Target.REPLICA, showcase_names.REPLICA, f"model:{showcase_names.MODEL}"),
         ):
             page = Place(view=target.value, subject=Subject(target=target, key=key))
             await visit(console, pilot, page)
@@ -228,10 +228,10 @@ async def test_the_line_names_what_to_monitor() -> None:
     async with shown(console, size=(120, 40)) as pilot:
         await visit(console, pilot, MONITOR)
         for text, of in (
-            (f"monitor model:{showcase.MODEL}", MODEL),
-            (f"monitor {showcase.MODEL}", MODEL),
-            (f"monitor {showcase.NODE}", NODE),
-            (f"monitor card:{showcase.NODE}/3", Of(Scope.CARD, f"{showcase.NODE}/3")),
+            (f"monitor model:{showcase_names.MODEL}", MODEL),
+            (f"monitor {showcase_names.MODEL}", MODEL),
+            (f"monitor {showcase_names.NODE}", NODE),
+            (f"monitor card:{showcase_names.NODE}/3", Of(Scope.CARD, f"{showcase_names.NODE}/3")),
             ("monitor cluster", CLUSTER),
         ):
             console.run_line(text)
@@ -259,7 +259,7 @@ async def test_the_picker_completes_names() -> None:
         assert "monitor model:embed-m3" in candidates("monitor model:", state)
         # Cards are thousands: they come once one begins with them.
         assert candidates("monitor ca", state) == []
-        assert candidates(f"monitor card:{showcase.NODE}/7", state) == [f"monitor card:{showcase.NODE}/7"]
+        assert candidates(f"monitor card:{showcase_names.NODE}/7", state) == [f"monitor card:{showcase_names.NODE}/7"]
 
 
 @pytest.mark.asyncio
@@ -270,7 +270,7 @@ async def test_cards_of_a_machine_one_after_the_other() -> None:
         for key, card in ((".", 0), (".", 1), (",", 0), (",", 7), (".", 0)):
             await pilot.press(key)
             await settle(console, pilot)
-            assert admin.asked[-1][0] == f"card:{showcase.NODE}/{card}"
+            assert admin.asked[-1][0] == f"card:{showcase_names.NODE}/{card}"
         assert "temperature · ━ card" in screen_text(console)
         # What can be done is about who holds the card.
         assert monitor_of(console).subjects() == (Subject(target=Target.REPLICA, key="qwen3-coder-30b-33f1"),)
@@ -342,10 +342,10 @@ def _figure(name: str) -> Series:
 def test_the_feed_has_every_figure_that_the_server_has_at_the_shortest_span() -> None:
     """One that the feed did not go on with would end where the console came."""
     state = showcase.live_store(showcase.rows()).state
-    for of in (CLUSTER, MODEL, NODE, Of(Scope.CARD, f"{showcase.NODE}/0")):
+    for of in (CLUSTER, MODEL, NODE, Of(Scope.CARD, f"{showcase_names.NODE}/0")):
         assert set(figures_shown(of.scope)) <= values_of(state, of).keys()
     node = values_of(state, NODE)
-    cards = [values_of(state, Of(Scope.CARD, f"{showcase.NODE}/{index}")) for index in range(8)]
+    cards = [values_of(state, Of(Scope.CARD, f"{showcase_names.NODE}/{index}")) for index in range(8)]
     assert node["power"] == pytest.approx(sum(card["power"] or 0.0 for card in cards))
     assert node["work"] == pytest.approx(sum(card["work"] or 0.0 for card in cards) / 8)
     assert node["temperature"] == max(card["temperature"] or 0.0 for card in cards)

@@ -79,7 +79,7 @@ class Scripted:
     """A reader that does what the test says."""
 
     name = "scripted"
-    sample_every_s = 0.0
+    sample_every_s = asked_every_s = 0.0
 
     def __init__(self) -> None:
         self.fails = ""

@@ -12,7 +12,7 @@ import trio
 from llmgw.api.series import FIGURES, Of, Scope, Series, figures_of
 from llmgw.api.types import CardInfo, ClusterStatus, ModelInfo, NodeInfo, ReplicaInfo, RouterInfo, ServerInfo
 from llmgw.control.history import metrics_store
-from llmgw.control.history.metrics_store import PrometheusStore, StoreSettings, check_token_file, check_url
+from llmgw.control.history.metrics_store import PrometheusStore, StoreSettings, check_url
 from llmgw.control.history.series import Found, Wanted
 from llmgw.control.metrics import render
 from llmgw.control.router_metrics import Account, RouterMetrics
@@ -63,6 +63,8 @@ def _status() -> ClusterStatus:
             cpu_percent=25.0,
             memory_total_bytes=100,
             memory_available_bytes=60,
+            network_in_bytes_per_s=1.25e9,
+            infiniband_out_bytes_per_s=4e10,
             cards=cards,
         )
 
@@ -182,9 +184,15 @@ async def test_every_figure_is_read_from_a_real_prometheus(prometheus: str) -> N
         # Work is multiprocessors where they are counted, and power against its limit elsewhere.
         ("node:n1", "work"): 50.0,
         ("node:n1", "power"): 420.0,
+        ("node:n1", "power_cards"): 2.0,
+        ("model:qwen", "power_cards"): 1.0,
+        ("cluster", "power_cards"): 4.0,
         ("node:n1", "temperature"): 35.0,
         ("node:n1", "cpu"): 25.0,
         ("node:n1", "host_memory"): 40.0,
+        ("node:n1", "network_in"): 1250.0,
+        ("node:n1", "network_out"): None,
+        ("node:n1", "infiniband_out"): 40_000.0,
         ("model:qwen", "power"): 350.0,
         ("model:qwen", "work"): 90.0,
         ("model:qwen", "ready"): 1.0,
@@ -340,8 +348,3 @@ async def test_a_token_is_sent_and_never_said(tmp_path: Path) -> None:
 def test_addresses_that_will_do(url: str, fine: bool) -> None:
     assert (check_url(url) == "") is fine
     assert "secret" not in check_url(url)
-
-
-def test_a_token_s_file_is_named_in_full() -> None:
-    assert check_token_file("") == check_token_file("/etc/llmgw/prometheus.token") == ""
-    assert "absolute" in check_token_file("prometheus.token")

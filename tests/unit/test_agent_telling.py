@@ -81,6 +81,7 @@ class SlowReader:
 
     name = "slow"
     sample_every_s = 10.0
+    asked_every_s = 10.0
 
     def __init__(self) -> None:
         self.asked = 0

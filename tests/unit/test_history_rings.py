@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from llmgw.api.series import FIGURES, Scope
 from llmgw.control.history.book import MB, RANKED, ROW_BYTES, SHEETS, Book, Sheet, step_of
-from llmgw.control.history.packing import HALVES, SINGLE, TENTHS, WHOLE, Packing
+from llmgw.control.history.packing import HALVES, SINGLE, TENS, TENTHS, WHOLE, Packing
 from llmgw.control.history.rings import EACH, LONG_STEPS, SHORT_STEPS, STEPS_KEPT, Ring, Track
 
-PACKINGS = (HALVES, TENTHS, WHOLE, SINGLE)
+PACKINGS = (HALVES, TENTHS, WHOLE, TENS, SINGLE)
 FIRST = 340_000_000
 
 
@@ -39,7 +39,7 @@ def test_what_is_no_number_is_not_reported(packing: Packing, value: float) -> No
     assert packing.decode(a_row(packing, value)[0]) is None
 
 
-@pytest.mark.parametrize("packing", PACKINGS[:3])
+@pytest.mark.parametrize("packing", PACKINGS[:4])
 def test_below_zero_is_zero_and_the_highest_is_not_taken_for_absent(packing: Packing) -> None:
     assert packing.decode(a_row(packing, -5.0)[0]) == 0.0
     assert packing.decode(a_row(packing, 1e9)[0]) == packing.most
@@ -168,7 +168,7 @@ def test_every_figure_that_is_kept_has_a_rank_and_a_name_that_can_be_asked_for()
     assert set(RANKED) <= asked
     # The others are made of those: a node's of its cards', tokens for a watt-hour of tokens and watts.
     made = {name for _, name in asked - set(RANKED)}
-    assert made <= {"tokens_per_wh"} | set(SHEETS[Scope.CARD])
+    assert made <= {"tokens_per_wh", "power_cards"} | set(SHEETS[Scope.CARD])
 
 
 def full(sheet: Sheet, names: int, step: int) -> None:
@@ -187,14 +187,15 @@ def full(sheet: Sheet, names: int, step: int) -> None:
 
 def test_memory_keeps_within_what_is_allowed_at_eight_thousand_cards() -> None:
     """By the sizes of full rings; figures worth least are left out, for all cards alike."""
-    book = Book(128 * MB)
+    book = Book(160 * MB)
     kinds = {Scope.CLUSTER: 1, Scope.MODEL: 50, Scope.NODE: 1000, Scope.CARD: 8000}
     for step in (FIRST, FIRST + 1, FIRST + 2):
         book.begin(step)
         for scope, count in kinds.items():
             full(book.sheets[scope], count, step)
     cards = book.sheets[Scope.CARD]
-    assert 110 * MB < book.needed() <= 128 * MB
+    assert 140 * MB < book.needed() <= 160 * MB
+    assert set(book.sheets[Scope.NODE].tracks) == set(SHEETS[Scope.NODE])
     assert set(cards.tracks) == {"work", "busy", "power", "temperature", "memory"}
     assert cards.refused == {"memory_temperature", "tensor", "dram", "clock", "occupancy"}
     assert set(book.sheets[Scope.MODEL].tracks) == set(SHEETS[Scope.MODEL])

@@ -49,6 +49,19 @@ async def test_cards_are_shown_for_themselves_and_together() -> None:
 
 
 @pytest.mark.trio
+async def test_a_node_that_measures_oftener_has_no_more_points_and_no_other_ones() -> None:
+    rig = Rig()
+    for step in range(6):
+        for part in range(4):
+            rig.now += 1.0
+            rig.sense(power_w=100.0 + 50 * part)
+        rig.now -= 4.0
+        await rig.samples(1, power_w=300.0 + 10 * step)
+    (power,) = (await ask(rig, "power", FIRST_CARD, span=30.0)).series
+    assert power.points[-6:] == tuple(300.0 + 10 * step for step in range(6))
+
+
+@pytest.mark.trio
 async def test_traffic_machines_and_efficiency() -> None:
     rig = Rig()
     rig.ask(3.0, tokens=700.0, first_ms=120.0)

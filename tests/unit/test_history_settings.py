@@ -13,7 +13,7 @@ from llmgw.core.errors import InvalidInput
 def test_memory_is_bounded_by_default_and_by_choice(tmp_path: Path) -> None:
     path = tmp_path / "server.yaml"
     path.write_text("data: .\n")
-    assert load_server_config(path, {}).history.memory_mb == 128
+    assert load_server_config(path, {}).history.memory_mb == 160
     path.write_text("data: .\nhistory: {memory_mb: 0}\n")
     assert load_server_config(path, {}).history.memory_mb == 0
 
@@ -49,7 +49,7 @@ def test_the_store_is_set_without_a_restart() -> None:
     ("key", "value", "says"),
     [
         ("monitor.prometheus.url", b'"metrics:9090"', "'metrics:9090' is not http://HOST:PORT or https://HOST"),
-        ("monitor.prometheus.url", b"9090", "9090 is not a str"),
+        ("monitor.prometheus.url", b"9090", "9090 is not a text"),
         ("monitor.prometheus.token_file", b'"prometheus.token"', "is not an absolute path on the servers"),
     ],
 )

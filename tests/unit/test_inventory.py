@@ -1,6 +1,8 @@
 """The inventory: what agents say is taken in once, transitions are told from progress, and nothing stale survives."""
 
 from llmgw.control.inventory import ROUTING_HOLD_S, SETTLE_S, Inventory
+from llmgw.control.live_rows import Moments, figures_row
+from llmgw.control.views import node_info
 from llmgw.core.cluster import LOST_AFTER_S, FetchProgress, NodeLink, ShardState
 from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
 from llmgw.core.wear import CardWear
@@ -216,6 +218,29 @@ def test_readings_of_cards_a_node_does_not_have_are_not_kept() -> None:
     inventory.sensed("n1", NodeFigures(cards=lies))
     assert inventory.figures(mine).power_w == 100.0
     assert inventory.figures(others) == inventory.figures("made-up") == CardFigures()
+
+
+def test_a_card_that_its_node_is_silent_about_has_no_figures_any_more() -> None:
+    """It fell off the bus: it stays listed, and the others go on."""
+    inventory, clock, _ = _inventory()
+    lost, other = a_card(0), a_card(1)
+    inventory.connected(a_node("n1", cards=(lost, other)), [])
+    reading = CardFigures(power_w=300.0, utilization_percent=0.0, memory_used_bytes=7 * GB)
+    inventory.sensed("n1", NodeFigures(cards={lost.uuid: reading, other.uuid: reading}))
+    assert inventory.resting_since(lost.uuid) is not None
+    clock.now += 5.0
+    inventory.sensed("n1", NodeFigures(cards={other.uuid: reading}))
+    assert inventory.figures(lost.uuid) == CardFigures()
+    assert inventory.resting_since(lost.uuid) is None
+    assert inventory.figures(other.uuid) == reading
+    node = inventory.node("n1")
+    assert node is not None
+    shown = {card.uuid: card for card in node_info(node, (), clock.now, inventory).cards}
+    row = figures_row(node, inventory.figures, Moments(clock, clock))
+    assert (shown[lost.uuid].power_w, shown[lost.uuid].memory_used_bytes) == (None, None)
+    assert (row.power_w, row.memory_used_bytes) == ((None, 300.0), (None, 7 * GB))
+    # Placement goes on by what was last seen on it: less may be free than was told, never more.
+    assert node.cards[0].memory_used_bytes == 7 * GB
 
 
 def test_readings_of_a_card_that_is_gone_are_forgotten() -> None:

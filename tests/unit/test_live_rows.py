@@ -46,7 +46,6 @@ def test_figures_follow_the_nodes_cards_and_say_nothing_of_what_is_not_reported(
         heard=1000.0,
         cpu_percent=12.3,
         memory_available_bytes=16 * GB,
-        memory_used_bytes=(0, 0),
         temperature_c=(None, 61.2),
     )
 
@@ -93,16 +92,17 @@ def test_a_node_row_says_what_a_card_may_draw_and_what_its_work_is_read_from() -
         inventory.sensed("n1", NodeFigures(cards={cards[int(name[1:])].uuid: each for name, each in figures.items()}))
 
     limited = CardFigures(power_w=239.0, power_limit_w=260.04)
-    sense(c0=CardFigures(sm_active_percent=12.0, power_w=300.0, power_limit_w=700.0), c1=limited)
+    counted = CardFigures(sm_active_percent=12.0, power_w=300.0, power_limit_w=700.0)
+    sense(c0=counted, c1=limited)
     # The row is made anew for what lasts, and not for a figure that moves.
     assert touched.take().nodes == {"n1"}
-    sense(c1=CardFigures(power_w=251.0, power_limit_w=260.04))
+    sense(c0=counted, c1=CardFigures(power_w=251.0, power_limit_w=260.04))
     assert touched.take().nodes == set()
     node = inventory.node("n1")
     assert node is not None
     row = node_row(views.node_info(node, [], 0.0, inventory))
     assert [(card.power_limit_w, card.work_from) for card in row.cards] == [(700.0, "sm"), (260.0, "power"), (None, "")]
-    sense(c1=CardFigures(power_w=251.0, power_limit_w=200.0))
+    sense(c0=counted, c1=CardFigures(power_w=251.0, power_limit_w=200.0))
     assert touched.take().nodes == {"n1"}
 
 

@@ -9,6 +9,7 @@ from llmgw.api.types import CardInfo, ClusterStatus, ModelInfo, NodeInfo, Replic
 from llmgw.control.exposition import Page, figure
 from llmgw.control.metrics import render
 from llmgw.control.router_metrics import Account, RouterMetrics, Totals
+from llmgw.core.cluster import MachinePart
 from llmgw.core.meters import CHOICES, LOOKUPS, MeterReport, Queue
 from llmgw.core.routing import UsageRow
 from llmgw.core.wear import CardWear
@@ -115,6 +116,14 @@ def a_status() -> ClusterStatus:
         cpu_temperature_c=55.0,
         cpu_power_w=200.0,
         inlet_temperature_c=23.0,
+        network_in_bytes_per_s=1e9,
+        network_out_bytes_per_s=0.0,
+        infiniband_in_bytes_per_s=2e10,
+        infiniband_out_bytes_per_s=3e10,
+        parts=(
+            MachinePart(kind="disk", name="nvme0n1", size_bytes=1),
+            MachinePart(kind="infiniband", name="mlx5_0/1", state="active", errors=0, link_downs=2),
+        ),
     )
     return ClusterStatus(
         version="1",
@@ -218,6 +227,17 @@ def test_what_a_card_does_not_report_is_left_out_and_zero_is_a_reading() -> None
     # The MIG instance reports nothing: it is healthy, and that is all.
     assert {name for name, gpus in cards.items() if "1001" in gpus} == {"llmgw_gpu_healthy"}
     assert {len(found[name].samples) for name in cards if name != "llmgw_gpu_healthy"} == {1}
+
+
+def test_what_goes_through_a_machine_is_on_the_page_and_its_ports_by_name() -> None:
+    found = page(Totals())
+    assert found["llmgw_node_network_receive_bytes_per_second"].value(node="n1") == 1e9
+    assert found["llmgw_node_network_transmit_bytes_per_second"].value(node="n1") == 0
+    assert found["llmgw_node_infiniband_transmit_bytes_per_second"].value(node="n1") == 3e10
+    port = {"node": "n1", "kind": "infiniband", "port": "mlx5_0/1"}
+    assert found["llmgw_node_port_errors"].value(**port) == 0
+    assert found["llmgw_node_port_link_downs"].value(**port) == 2
+    assert len(found["llmgw_node_port_errors"].samples) == 1
 
 
 def test_no_name_breaks_the_page() -> None:

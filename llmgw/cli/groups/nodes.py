@@ -1,4 +1,4 @@
-"""`ctl nodes` and `ctl node show|cordon|uncordon`."""
+"""`ctl nodes` and `ctl node show|cordon|uncordon|sample`."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from llmgw.cli.card_lines import HEADERS, cells, lines_of_node
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.format import duration, share, size
 from llmgw.cli.output import Output
+from llmgw.core.cluster import MachinePart
 
 
 def nodes(ctx: Context) -> None:
@@ -70,6 +71,8 @@ def show(ctx: Context) -> None:
             ("memory", f"{size(node.memory_available_bytes)} free of {size(node.memory_total_bytes)}"),
             ("reserved", size(node.memory_reserved_bytes)),
             ("disk", f"{size(node.disk_free_bytes)} free of {size(node.disk_total_bytes)}"),
+            ("network", _through(node.network_in_bytes_per_s, node.network_out_bytes_per_s)),
+            ("infiniband", _through(node.infiniband_in_bytes_per_s, node.infiniband_out_bytes_per_s)),
         ]
     )
     for problem in node.problems:
@@ -78,6 +81,26 @@ def show(ctx: Context) -> None:
     ctx.out.table(["ENGINE", "VERSION", "USABLE", "NOTE"], engines, empty="no engine can start there", apart=True)
     headers = ["CARD", "NAME", "CLASS", "MEMORY", "BUSY", "TEMP", "POWER", "REPLICA", "PROBLEM"]
     ctx.out.table(headers, [_card(card) for card in node.cards], apart=True)
+    ports = [_port(part) for part in node.parts if part.kind != "disk"]
+    if ports:
+        ctx.out.table(["PORT", "KIND", "STATE", "RATE", "ERRORS", "LINK DOWN"], ports, apart=True)
+
+
+def _through(into: float | None, out: float | None) -> str:
+    """`in 1.2 GB/s, out 340 MB/s`, of all ports; empty where neither is told."""
+    ways = (("in", into), ("out", out))
+    return ", ".join(f"{way} {size(round(value))}/s" for way, value in ways if value is not None)
+
+
+def _port(part: MachinePart) -> list[str]:
+    return [
+        part.name,
+        part.kind,
+        part.state or "-",
+        f"{part.rate_bps / 10**9:g} Gb/s" if part.rate_bps else "-",
+        "-" if part.errors is None else str(part.errors),
+        "-" if part.link_downs is None else f"{part.link_downs}×",
+    ]
 
 
 def _card(card: CardInfo) -> list[str]:
@@ -106,9 +129,16 @@ def uncordon(ctx: Context) -> None:
     ctx.done(result, result.message)
 
 
+def sample(ctx: Context) -> None:
+    """Have a node measure now."""
+    result = ctx.client.sample(ctx.args.node)
+    ctx.done(result, result.message)
+
+
 HANDLERS: dict[tuple[str, ...], Handler] = {
     ("nodes",): nodes,
     ("node", "show"): show,
     ("node", "cordon"): cordon,
     ("node", "uncordon"): uncordon,
+    ("node", "sample"): sample,
 }

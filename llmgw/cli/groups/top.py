@@ -148,7 +148,7 @@ def _model(line: ModelLine) -> list[str]:
         percent(line.power_load_percent),
         percent(line.sm_active_percent),
         size(line.memory_bytes or None),
-        _watts(line.power_w),
+        _watts(line.power_w, line.power_gpus, line.gpus),
         _whole(line.tokens_per_wh),
     ]
 
@@ -165,13 +165,16 @@ def _node(line: NodeLine) -> list[str]:
         str(line.gpus_idle or "-"),
         percent(line.work_percent),
         size(line.gpu_memory_bytes or None),
-        _watts(line.power_w),
+        _watts(line.power_w, line.power_gpus, line.gpus_whole),
         "; ".join(line.problems),
     ]
 
 
-def _watts(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f} W"
+def _watts(value: float | None, cards: int, of: int) -> str:
+    """`4,120 W`; `4,120 W (6/8)` where only so many of the cards report it."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f} W" + (f" ({cards}/{of})" if cards < of else "")
 
 
 def _whole(value: float | None) -> str:

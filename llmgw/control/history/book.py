@@ -7,7 +7,7 @@ chart that is there for one card is there for all.
 from collections.abc import Iterable, Mapping
 
 from llmgw.api.series import Scope
-from llmgw.control.history.packing import HALVES, SINGLE, TENTHS, WHOLE, Packing, Row
+from llmgw.control.history.packing import HALVES, SINGLE, TENS, TENTHS, WHOLE, Packing, Row
 from llmgw.control.history.rings import EACH, SHORT_S, STEPS_KEPT, Track
 
 MB = 1_000_000
@@ -17,7 +17,7 @@ SHEETS: Mapping[Scope, Mapping[str, Packing]] = {
     Scope.CLUSTER: dict.fromkeys(
         (
             *("requests", "errors", "input_tokens", "output_tokens", "first_token_p50", "first_token_p95", "gap_p95"),
-            *("open", "waiting", "ready", "work", "busy", "memory", "temperature", "power"),
+            *("open", "waiting", "ready", "work", "busy", "memory", "temperature", "power", "power_cards"),
             *("cards_working", "cards_idle", "cards_free"),
         ),
         SINGLE,
@@ -25,7 +25,7 @@ SHEETS: Mapping[Scope, Mapping[str, Packing]] = {
     Scope.MODEL: {
         **dict.fromkeys(("requests", "errors", "input_tokens", "output_tokens"), SINGLE),
         **dict.fromkeys(("first_token_p50", "first_token_p95", "gap_p95", "power"), SINGLE),
-        **dict.fromkeys(("open", "waiting", "ready"), WHOLE),
+        **dict.fromkeys(("open", "waiting", "ready", "power_cards"), WHOLE),
         **dict.fromkeys(("work", "busy", "memory", "temperature", "kv"), HALVES),
     },
     Scope.NODE: {
@@ -35,6 +35,8 @@ SHEETS: Mapping[Scope, Mapping[str, Packing]] = {
         "cpu_temperature": HALVES,
         "cpu_power": TENTHS,
         "inlet": HALVES,
+        **dict.fromkeys(("network_in", "network_out"), WHOLE),
+        **dict.fromkeys(("infiniband_in", "infiniband_out"), TENS),
     },
     Scope.CARD: {
         "work": HALVES,
@@ -55,6 +57,7 @@ RANKED: tuple[tuple[Scope, str], ...] = (
     *((Scope.MODEL, name) for name in SHEETS[Scope.MODEL]),
     *((Scope.NODE, name) for name in ("cpu", "host_memory", "load")),
     *((Scope.CARD, name) for name in ("work", "busy", "power", "temperature", "memory")),
+    *((Scope.NODE, name) for name in ("network_in", "network_out", "infiniband_in", "infiniband_out")),
     *((Scope.NODE, name) for name in ("inlet", "cpu_power", "cpu_temperature")),
     *((Scope.CARD, name) for name in ("memory_temperature", "tensor", "dram", "clock", "occupancy")),
 )

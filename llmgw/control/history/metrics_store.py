@@ -15,10 +15,10 @@ import msgspec
 import trio
 
 from llmgw.api.series import Series
+from llmgw.control.history.metrics_token import read_token
 from llmgw.control.history.promql import query
 from llmgw.control.history.series import Wanted
 from llmgw.core.errors import LlmgwError, Unavailable
-from llmgw.router.provider_keys import NoKeys, read_keys
 from llmgw.transfer.errors import TransferError
 from llmgw.transfer.http import Remote, Timeouts, redacted, request
 
@@ -118,10 +118,7 @@ class PrometheusStore:
         path = self.settings().token_file
         if not path:
             return {}
-        try:
-            return {"Authorization": f"Bearer {read_keys(path, self.private)[0]}"}
-        except NoKeys as error:
-            raise Unavailable(f"its token file {path}: {error}") from error
+        return {"Authorization": f"Bearer {read_token(path, self.private)}"}
 
     async def _points(self, text: str, wanted: Wanted, headers: Mapping[str, str]) -> tuple[float | None, ...]:
         if not text:
@@ -177,8 +174,3 @@ def _spread(found: Sequence[_Matrix], first: float, step: float, count: int) -> 
         if 0 <= place < count and math.isfinite(value):
             points[place] = round(value, 3)
     return tuple(points)
-
-
-def check_token_file(path: str) -> str:
-    """What is wrong with the name of a token's file, as a sentence."""
-    return "" if not path or Path(path).is_absolute() else f"{path[:80]!r} is not an absolute path on the servers"

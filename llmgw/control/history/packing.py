@@ -19,7 +19,7 @@ class Packing:
     """Codes of `bytes` bytes; `scale` codes make one unit. A scale of 0 is single precision."""
 
     typecode: str
-    scale: int
+    scale: float
 
     @property
     def bytes(self) -> int:
@@ -90,6 +90,8 @@ HALVES = Packing(typecode="B", scale=2)
 TENTHS = Packing(typecode="H", scale=10)
 """0 to 6,553 by tenths: watts of a card, load."""
 WHOLE = Packing(typecode="H", scale=1)
-"""0 to 65,534: megahertz."""
+"""0 to 65,534: megahertz, megabytes a second of a node's network."""
+TENS = Packing(typecode="H", scale=0.1)
+"""0 to 655,340 by tens: megabytes a second of a node's InfiniBand ports."""
 SINGLE = Packing(typecode="f", scale=0)
 """Whatever has no bound."""

@@ -23,6 +23,13 @@ _GAUGES: Mapping[str, str] = {
     "dram": "llmgw_gpu_dram_active_percent",
     "occupancy": "llmgw_gpu_sm_occupancy_percent",
 }
+_TOGETHER: Mapping[str, str] = {
+    "power": "sum",
+    "power_cards": "count",
+    "temperature": "max",
+    "memory_temperature": "max",
+}
+"""Figure → what is made of those of several cards; of all others the mean."""
 _NODES: Mapping[str, str] = {
     "cpu": "llmgw_node_cpu_utilization_percent",
     "load": "llmgw_node_load1",
@@ -30,13 +37,19 @@ _NODES: Mapping[str, str] = {
     "cpu_power": "llmgw_node_cpu_power_watts",
     "inlet": "llmgw_node_inlet_temperature_celsius",
 }
+_TRAFFIC_OF_NODES: Mapping[str, str] = {
+    "network_in": "llmgw_node_network_receive_bytes_per_second",
+    "network_out": "llmgw_node_network_transmit_bytes_per_second",
+    "infiniband_in": "llmgw_node_infiniband_receive_bytes_per_second",
+    "infiniband_out": "llmgw_node_infiniband_transmit_bytes_per_second",
+}
 
 
 def query(figure: str, found: Found, step_s: float) -> str:
     """What to ask for a figure of something, a point a step."""
     scope = found.of.scope
     span, rate = f"[{step_s:g}s]", f"[{max(step_s, LEAST_RATE_S):g}s]"
-    if figure in _NODES or figure == "host_memory":
+    if figure in _NODES or figure in _TRAFFIC_OF_NODES or figure == "host_memory":
         return _node(figure, _matching(node=found.name), span)
     if figure == "tokens_per_wh":
         made, drawn = query("output_tokens", found, step_s), query("power", found, step_s)
@@ -89,6 +102,8 @@ def _node(figure: str, labels: str, span: str) -> str:
     if figure == "host_memory":
         used = f"avg_over_time(llmgw_node_memory_used_bytes{labels}{span})"
         return f"max(100 * {used} / avg_over_time(llmgw_node_memory_bytes{labels}{span}))"
+    if figure in _TRAFFIC_OF_NODES:
+        return f"max(avg_over_time({_TRAFFIC_OF_NODES[figure]}{labels}{span})) / 1e6"
     return f"max(avg_over_time({_NODES[figure]}{labels}{span}))"
 
 
@@ -108,7 +123,10 @@ def _cards_counted(figure: str, span: str) -> str:
     held = f"{_BY_CARD} (max_over_time(llmgw_gpu_assigned{span}))"
     healthy = f"{_BY_CARD} (min_over_time(llmgw_gpu_healthy{span}))"
     if figure == "cards_free":
-        found = f"({healthy} > 0) unless on (node,gpu) {held}"
+        # A card without memory takes no work, as one that is split does, and nothing is placed on a node that is away.
+        sized = f"{_BY_CARD} (max_over_time(llmgw_gpu_memory_total_bytes{span}))"
+        heard = f"max by (node) (min_over_time(llmgw_node_connected{span})) > 0"
+        found = f"(({healthy} > 0) and on (node,gpu) {sized} and on (node) ({heard})) unless on (node,gpu) {held}"
     else:
         # Idle is what the console calls idle: hardly busy, and where that is not known, hardly at work.
         resting = f"(({_each('busy', '', span)} or {_each('work', '', span)}) < {AT_WORK_PERCENT:g})"
@@ -123,12 +141,11 @@ def _of_cards(figure: str, scope: Scope, found: Found, span: str) -> str:
         labels = _matching(node=found.name)
     elif scope is Scope.CARD:
         labels = _matching(node=found.node, gpu=str(found.index))
-    cards = _each(figure, labels, span)
+    cards = _each("power" if figure == "power_cards" else figure, labels, span)
     if scope is Scope.MODEL:
         held = f"llmgw_gpu_assigned{_matching(model=found.name)}{span}"
         cards = f"{cards} and on (node,gpu) max_over_time({held})"
-    together = "sum" if figure == "power" else "max" if figure in ("temperature", "memory_temperature") else "avg"
-    return f"{together}({cards})"
+    return f"{_TOGETHER.get(figure, 'avg')}({cards})"
 
 
 def _each(figure: str, labels: str, span: str) -> str:

@@ -54,12 +54,21 @@ NODE: Mapping[str, Callable[[Node], float | None]] = {
     "cpu_temperature": lambda node: node.cpu_temperature_c,
     "cpu_power": lambda node: node.cpu_power_w,
     "inlet": lambda node: node.inlet_temperature_c,
+    "network_in": lambda node: megabytes(node.network_in_bytes_per_s),
+    "network_out": lambda node: megabytes(node.network_out_bytes_per_s),
+    "infiniband_in": lambda node: megabytes(node.infiniband_in_bytes_per_s),
+    "infiniband_out": lambda node: megabytes(node.infiniband_out_bytes_per_s),
 }
 
 
 def share(used: float | None, total: float | None) -> float | None:
     """Percent of the total; none where either is not known."""
     return 100 * used / total if used is not None and total else None
+
+
+def megabytes(value: float | None) -> float | None:
+    """Of bytes."""
+    return None if value is None else value / 1e6
 
 
 @dataclass(slots=True)
@@ -80,7 +89,8 @@ class Sum:
     def values(self) -> dict[str, float]:
         """Each figure that some card reported."""
         means = ("work", "busy", "memory")
-        return {name: value / self.counts[name] if name in means else value for name, value in self.totals.items()}
+        found = {name: value / self.counts[name] if name in means else value for name, value in self.totals.items()}
+        return {**found, "power_cards": self.counts["power"]} if "power" in self.counts else found
 
 
 SUMMED = frozenset(("work", "busy", "memory", "temperature", "power"))
@@ -197,9 +207,10 @@ class Recorder:
         if told:
             self._write(Scope.NODE, sample.nodes, name, {key: read(node) for key, read in NODE.items()})
         for card in node.cards:
-            self._card(card, self._inventory.figures(card.uuid) if told else CardFigures(), sample)
+            figures = self._inventory.figures(card.uuid) if told else CardFigures()
+            self._card(card, figures, sample, open_to_work=told and not node.cordoned)
 
-    def _card(self, card: Card, figures: CardFigures, sample: _Sample) -> None:
+    def _card(self, card: Card, figures: CardFigures, sample: _Sample, *, open_to_work: bool) -> None:
         values = {name: read(card, figures) for name, read in CARD.items()}
         self._write(Scope.CARD, sample.cards, card.uuid, values)
         model = sample.held.get(card.uuid)
@@ -211,7 +222,7 @@ class Recorder:
                 if of_model is not None:
                     of_model.add(figure, value)
         if model is None:
-            sample.free += card.healthy
+            sample.free += open_to_work and card.healthy and card.memory_total_bytes is not None
         elif rests(values["busy"], values["work"]):
             sample.idle += 1
         else:

@@ -236,7 +236,8 @@ class SeriesService:
         sheet = self._book.sheets[scope]
         if scope is Scope.NODE and figure not in sheet.packings:
             cards = self._book.sheets[Scope.CARD]
-            return _together(figure, [cards.value(uuid, figure, step, each=unit) for uuid in found.cards])
+            of_card = "power" if figure == "power_cards" else figure
+            return _together(figure, [cards.value(uuid, of_card, step, each=unit) for uuid in found.cards])
         return sheet.value(found.name, figure, step, each=unit)
 
     def _refused(self, wanted: Wanted) -> str:
@@ -271,6 +272,8 @@ def _together(figure: str, values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
+    if figure == "power_cards":
+        return len(known)
     if figure in HOTTEST:
         return max(known)
     return sum(known) if figure == "power" else sum(known) / len(known)

@@ -4,12 +4,11 @@ One pacer writes the streams of all of them, so a thousand replicas that nobody 
 """
 
 import contextlib
-import socket
 
 import trio
 
+from llmgw.sim.accepting import accept, listen
 from llmgw.sim.answers import error_body
-from llmgw.sim.engine import listen
 from llmgw.sim.generation import JSON
 from llmgw.sim.http1 import ClientGone, Connection, Request, head, stays_open
 from llmgw.sim.pacer import Pacer
@@ -19,8 +18,6 @@ from llmgw.sim.service import Engine
 PREFIX = b"/r/"
 KEEP_ALIVE_S = 300.0
 """An idle connection is closed after this long; routers close theirs sooner."""
-ACCEPT_PAUSE_S = 0.05
-"""Pause after `accept` failed for want of descriptors or memory."""
 
 
 class Hall:
@@ -56,22 +53,7 @@ class Hall:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.pacer.run)
                 task_status.started()
-                while True:
-                    await trio.lowlevel.wait_readable(self._listener)
-                    await self._accept_all(nursery)
-
-    async def _accept_all(self, nursery: trio.Nursery) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError:
-                await trio.sleep(ACCEPT_PAUSE_S)
-                return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            nursery.start_soon(self._serve, Connection(sock))
+                await accept(self._listener, nursery, self._serve)
 
     async def _serve(self, connection: Connection) -> None:
         """Hand each request of the connection to its replica."""

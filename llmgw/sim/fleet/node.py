@@ -91,13 +91,13 @@ class SimNode:
             async for message in self._inbound:
                 self._carry_out(message)
 
-    def sense(self) -> None:
-        """Sample every card and tell the figures, if they are others than the last."""
+    def sense(self, *, asked: bool = False) -> None:
+        """Sample every card and tell the figures, if they are others than the last or somebody `asked`."""
         now = trio.current_time()
         elapsed_s, self._sampled_at = now - self._sampled_at, now
         figures = self._sample(elapsed_s)
         told = (figures, round(self._cpu_percent), sum(self._cached.values()))
-        if told == self._told or not self.link.connected:
+        if (told == self._told and not asked) or not self.link.connected:
             return
         first, self._told = self._told is None, told
         message = sensors_message(
@@ -142,6 +142,7 @@ class SimNode:
             shards=[shard.status(with_spec=True) for shard in self._shards.values()],
             simulated=True,
             pid=os.getpid(),
+            takes_samples=True,
         )
 
     def _inventory(self) -> Inventory:
@@ -177,6 +178,8 @@ class SimNode:
             known = self._known(message.drain_shard.shard_id)
             if known is not None:
                 known.drain(deadline_s=message.drain_shard.deadline_s, reason=message.drain_shard.reason)
+        elif message.take_sample is not None:
+            self.sense(asked=True)
         elif message.log_request is not None:
             self._logs.answer(message.log_request)
         elif message.log_cancel is not None:

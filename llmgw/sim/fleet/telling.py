@@ -39,7 +39,7 @@ def part_messages(plan: NodePlan) -> list[MachinePart]:
     """Its disk and its ports."""
     return [
         MachinePart(kind="disk", name="nvme0n1 (simulated)", size_bytes=plan.disk_bytes),
-        MachinePart(kind="network", name="eth0 (simulated)", state="up", rate_bps=100 * 10**9),
+        MachinePart(kind="network", name="eth0 (simulated)", state="up", rate_bps=100 * 10**9, errors=0, link_downs=0),
     ]
 
 
@@ -96,6 +96,8 @@ def sensors_message(
         cpu_temperature_c=float(round(34 + 0.4 * cpu_percent)),
         cpu_power_w=float(round(110 + 6 * cpu_percent)),
         inlet_temperature_c=23.0,
+        network_in_bytes_per_s=float(round(cpu_percent) * 400_000),
+        network_out_bytes_per_s=float(round(cpu_percent) * 1_100_000),
         cpu_percent=float(round(cpu_percent)),
         load_1m=round(plan.cpus * cpu_percent / 100, 1),
         memory_available_bytes=plan.memory_bytes - OS_BYTES,

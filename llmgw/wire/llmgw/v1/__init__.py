@@ -37,6 +37,7 @@ __all__ = (
     "ShardStatus",
     "StartShard",
     "StopShard",
+    "TakeSample",
     "Welcome",
 )
 
@@ -505,6 +506,11 @@ class Hello(betterproto2.Message):
     the agent's own process
     """
 
+    takes_samples: "bool" = betterproto2.field(9, betterproto2.TYPE_BOOL)
+    """
+    TakeSample may be sent to it
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "Hello", Hello)
 
@@ -622,6 +628,16 @@ class MachinePart(betterproto2.Message):
     of a port; 0 is not said
     """
 
+    errors: "int | None" = betterproto2.field(6, betterproto2.TYPE_UINT64, optional=True)
+    """
+    of a port, since its counters began
+    """
+
+    link_downs: "int | None" = betterproto2.field(7, betterproto2.TYPE_UINT64, optional=True)
+    """
+    times a port's link went down, likewise
+    """
+
 
 default_message_pool.register_message("llmgw.v1", "MachinePart", MachinePart)
 
@@ -713,6 +729,17 @@ class Sensors(betterproto2.Message):
 
     inlet_temperature_c: "float | None" = betterproto2.field(26, betterproto2.TYPE_FLOAT, optional=True)
 
+    network_in_bytes_per_s: "float | None" = betterproto2.field(27, betterproto2.TYPE_DOUBLE, optional=True)
+    """
+    all network ports together, and all InfiniBand ports
+    """
+
+    network_out_bytes_per_s: "float | None" = betterproto2.field(28, betterproto2.TYPE_DOUBLE, optional=True)
+
+    infiniband_in_bytes_per_s: "float | None" = betterproto2.field(29, betterproto2.TYPE_DOUBLE, optional=True)
+
+    infiniband_out_bytes_per_s: "float | None" = betterproto2.field(33, betterproto2.TYPE_DOUBLE, optional=True)
+
     shard_ids: "list[str]" = betterproto2.field(30, betterproto2.TYPE_STRING, repeated=True)
     """
     whose columns follow: engines with their children
@@ -761,6 +788,8 @@ class ServerMessage(betterproto2.Message):
     )
 
     set_builds: "SetBuilds | None" = betterproto2.field(11, betterproto2.TYPE_MESSAGE, optional=True, group="body")
+
+    take_sample: "TakeSample | None" = betterproto2.field(12, betterproto2.TYPE_MESSAGE, optional=True, group="body")
 
 
 default_message_pool.register_message("llmgw.v1", "ServerMessage", ServerMessage)
@@ -922,6 +951,19 @@ class StopShard(betterproto2.Message):
 
 
 default_message_pool.register_message("llmgw.v1", "StopShard", StopShard)
+
+
+@dataclass(eq=False, repr=False)
+class TakeSample(betterproto2.Message):
+    """
+    Somebody looks: answered with Sensors, changed or not, as soon as the agent's own pace allows. Sent to agents whose Hello
+    says `takes_samples`.
+    """
+
+    pass
+
+
+default_message_pool.register_message("llmgw.v1", "TakeSample", TakeSample)
 
 
 @dataclass(eq=False, repr=False)
