@@ -8,7 +8,6 @@ NATIVE := llmgw/router/native/built.json
 PASS := llmgw/router/native/pass/built.json
 APART := tests/console tests/unit
 AGAIN := $(BIN)/python -m pytest -rA --last-failed --last-failed-no-failures none
-DATA ?= $(HOME)/.local/share/llmgw/demo
 
 .PHONY: setup native run test check format lint types contracts unit bench soak proto snapshots reference followed clean
 

@@ -10,19 +10,24 @@ import msgspec
 import trio
 
 from agent.engines.base import Engine
+from agent.engines.compute import compute_message
 from agent.engines.ray import further_ports
 from agent.journal import Entry
+from agent.output import lines_since
 from agent.ports import free_port, free_ports
 from agent.process import EngineProcess
 from agent.shared import remove_shared
 from agent.site import Site, prepare
-from llmgw.core.errors import Unavailable
-from llmgw.wire.llmgw.v1 import ShardSpec
+from llmgw.core.compute import Compute
+from llmgw.core.errors import LlmgwError, Unavailable
+from llmgw.wire.llmgw.v1 import ComputeSaid, ShardSpec
 
 log = logging.getLogger("agent.engine_run")
 
 RETRY_END_S = 1.0
 """Pause before an engine that could not be signalled is signalled again."""
+MAX_START_BYTES = 1024 * 1024
+"""Of what an engine printed until it was ready."""
 
 
 class EngineRun:
@@ -49,6 +54,13 @@ class EngineRun:
             return ""
         host = f"[{self._site.address}]" if ":" in self._site.address else self._site.address
         return f"http://{host}:{self.entry.port}"
+
+    @property
+    def compute(self) -> ComputeSaid | None:
+        """Where the engine that runs said that it computes; none while it is not ready, or does not say."""
+        if self.process is None or self.entry is None or self.entry.compute is None:
+            return None
+        return compute_message(self.entry.compute)
 
     def take_over(self, entry: Entry, process: EngineProcess) -> None:
         """Hold what an earlier agent started."""
@@ -95,6 +107,28 @@ class EngineRun:
         except Unavailable as error:
             # It runs and serves; at worst the next agent takes a moment longer to call it ready.
             log.warning("%s", error.message, extra={"shard": self._spec.shard_id})
+
+    async def read_compute(self, engine: Engine) -> None:
+        """At the first moment it is ready: where it said that it computes, kept with its entry.
+
+        Not later, for what clients send may be in its log then.
+        """
+        entry, spec, says = self.entry, self._spec, engine.says_compute
+        if says is None or entry is None or entry.ready or entry.output_at is None:
+            return
+        output, start = self._site.output(spec.shard_id), entry.output_at
+
+        def read() -> Compute | None:
+            lines = lines_since(output, start, max_bytes=MAX_START_BYTES)
+            return says.report(lines, cards=len(spec.card_uuids), args=engine.check_args(spec.args, spec.env))
+
+        try:
+            said = await trio.to_thread.run_sync(read)
+        except (OSError, LlmgwError) as error:
+            # It serves, wherever it computes.
+            log.warning("An engine's log could not be read: %s", error, extra={"shard": spec.shard_id})
+            return
+        self.entry = msgspec.structs.replace(entry, compute=said)
 
     async def end(self, grace_s: float) -> None:
         """Return when neither the engine nor anything it started is left: it would hold cards, memory or ports."""

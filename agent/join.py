@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from grpclib.exceptions import GRPCError
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from agent.identity import MAX_SERVERS, MAX_TEXT, Identity, IdentityError, load_identity, save_identity, split_address
 from agent.identity import write_file as write
@@ -23,7 +23,7 @@ from agent.link_rpc import CONNECT_S, enroll, tls_context, transport_sentence
 from llmgw.core.errors import InvalidInput, LlmgwError
 from llmgw.core.identity import CLUSTER_ID_PATTERN, check_node_name
 from llmgw.core.join_token import JoinToken, fingerprint_of, parse_token, same_fingerprint
-from llmgw.core.layout import AgentLayout
+from llmgw.core.layout import AgentLayout, check_own
 from llmgw.wire.llmgw.v1 import EnrollRequest, EnrollResponse
 
 
@@ -109,6 +109,7 @@ def _presented_chain(tls: ssl.SSLSocket) -> list[bytes]:
 
 
 def _make_directory(layout: AgentLayout) -> None:
+    check_own(layout.data)
     try:
         layout.data.mkdir(parents=True, exist_ok=True)
         layout.data.chmod(0o700)
@@ -134,16 +135,20 @@ async def _enrol(
                 f"this machine belongs to cluster {known.cluster_id} as {known.node}: to move it to another, stop the "
                 f"agent and remove {layout.identity} first"
             )
-        request = EnrollRequest(token=str(token), node=node, csr_pem=_request(key, node))
-        return await enroll(host, port, tls_context(candidate), request)
-    except GRPCError as error:
-        raise JoinError(f"{host}:{port} refused: {error.message or error.status.name}") from error
-    except (OSError, LlmgwError) as error:
-        if isinstance(error, JoinError):
-            raise
-        raise JoinError(f"{host}:{port}: {transport_sentence(error)}") from error
+        request = EnrollRequest(token=str(token), node=node, csr_pem=certificate_request(key, node))
+        return await ask(host, port, tls_context(candidate), request)
     finally:
         candidate.unlink(missing_ok=True)
+
+
+async def ask(host: str, port: int, context: ssl.SSLContext, request: EnrollRequest) -> EnrollResponse:
+    """The control plane's answer to a request for a certificate; raises JoinError with what stood in the way."""
+    try:
+        return await enroll(host, port, context, request)
+    except GRPCError as error:
+        raise JoinError(f"{host}:{port} refused: {error.message or error.status.name}") from error
+    except (OSError, LlmgwError, StreamTerminatedError) as error:
+        raise JoinError(f"{host}:{port}: {transport_sentence(error)}") from error
 
 
 def _same_ca(layout: AgentLayout, ca_der: bytes) -> bool:
@@ -153,7 +158,8 @@ def _same_ca(layout: AgentLayout, ca_der: bytes) -> bool:
         return False
 
 
-def _request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
+def certificate_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
+    """A request (PEM) for a certificate of `key`."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
@@ -171,17 +177,23 @@ def _identity(response: EnrollResponse, *, fallback: str) -> Identity:
     )
 
 
-def _store(
-    layout: AgentLayout, identity: Identity, response: EnrollResponse, key: ec.EllipticCurvePrivateKey, ca_der: bytes
-) -> None:
+def own_certificate(pem: bytes, ca_der: bytes, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """The certificate in a server's answer, if the CA gave it to this key; raises JoinError."""
     try:
-        certificate = x509.load_pem_x509_certificate(response.certificate_pem)
+        certificate = x509.load_pem_x509_certificate(pem)
         certificate.verify_directly_issued_by(x509.load_der_x509_certificate(ca_der))
         if certificate.public_key() != key.public_key():
             raise ValueError("another key's certificate")
     except Exception as error:
         # A parser fed by the network: whatever it raises, the answer is no certificate of ours.
         raise JoinError("the server's answer is not a certificate for this machine's key") from error
+    return certificate
+
+
+def _store(
+    layout: AgentLayout, identity: Identity, response: EnrollResponse, key: ec.EllipticCurvePrivateKey, ca_der: bytes
+) -> None:
+    certificate = own_certificate(response.certificate_pem, ca_der, key)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     try:
         write(layout.key, pem, mode=0o600)

@@ -17,6 +17,7 @@ import msgspec
 
 from agent.identity import write_file
 from agent.process import ProcessName
+from llmgw.core.compute import Compute
 from llmgw.core.errors import InvalidInput
 from llmgw.wire.llmgw.v1 import ShardSpec
 
@@ -48,6 +49,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     patience_s: float = 0.0
     """What it may take besides until it is ready."""
+    output_at: int | None = None
+    """Where in its output this start begins; none where no agent noted it."""
+    compute: Compute | None = None
+    """Where it said that it computes, in this start."""
 
     def shard_spec(self) -> ShardSpec:
         """The spec; raises ValueError when the text is none."""

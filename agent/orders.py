@@ -31,8 +31,9 @@ class Orders:
         fetches: Fetches,
         provisions: Provisions,
         welcomed: Callable[[], None],
+        sample_soon: Callable[[], None],
     ) -> None:
-        """`welcomed` is called whenever a new stream is open."""
+        """`welcomed` is called whenever a new stream is open, `sample_soon` when somebody looks at the node."""
         self._inbound = inbound
         self._supervisor = supervisor
         self._logs = logs
@@ -40,6 +41,7 @@ class Orders:
         self._fetches = fetches
         self._provisions = provisions
         self._welcomed = welcomed
+        self._sample_soon = sample_soon
         self._prefetching: set[str] = set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -72,6 +74,8 @@ class Orders:
             self._checks.request(message.check_engines)
         elif message.set_builds is not None:
             self._provisions.ask({build.engine: build.version for build in message.set_builds.builds})
+        elif message.take_sample is not None:
+            self._sample_soon()
         elif message.fetch_source is not None:
             self._prefetch(message.fetch_source.source, nursery)
         else:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 OUTPUT_MAX_BYTES = 16 * 1024 * 1024
@@ -55,6 +56,29 @@ def read_end(path: Path, max_bytes: int) -> tuple[bytes, int]:
             return file.read(max_bytes), size
     except FileNotFoundError:
         return b"", 0
+
+
+def length_of(path: Path) -> int:
+    """Bytes of the file; 0 when it is not there. Blocking."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def lines_since(path: Path, start: int, *, max_bytes: int) -> Iterator[str]:
+    """The lines after byte `start` as plain text, of at most `max_bytes`. Blocking; nothing when it is not there.
+
+    A file that is shorter was emptied since: what it has now is read from its beginning.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(start if start <= file.seek(0, os.SEEK_END) else 0)
+            data = file.read(max_bytes)
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n"):
+        yield plain_line(line)
 
 
 def last_lines(path: Path, count: int, *, max_bytes: int = 64 * 1024) -> list[str]:

@@ -113,6 +113,7 @@ class Shard:
             restarts=self._restarts,
             prepared=self._rally.waiting,
             runtime_port=self._runtime_port,
+            compute=self._run.compute,
         )
 
     def serving(self) -> Serving | None:
@@ -249,7 +250,7 @@ class Shard:
 
         async def watch(scope: trio.CancelScope) -> None:
             nonlocal stuck
-            stuck = await self._watch(probe, was_ready=entry.ready)
+            stuck = await self._watch(probe, engine, was_ready=entry.ready)
             scope.cancel()
 
         async with trio.open_nursery() as nursery:
@@ -262,10 +263,11 @@ class Shard:
             why=stuck or why, ready_s=None if self._ready_at is None else trio.current_time() - self._ready_at
         )
 
-    async def _watch(self, probe: Probe, *, was_ready: bool) -> str:
+    async def _watch(self, probe: Probe, engine: Engine, *, was_ready: bool) -> str:
         """Wait for readiness, then for the engine to stop answering; why it has to be ended."""
         if not was_ready and (why := await probe.until_ready(self._on_open)):
             return why
+        await self._run.read_compute(engine)
         await self._is_ready()
         return await probe.until_silent()
 

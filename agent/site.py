@@ -9,6 +9,7 @@ from agent.engines.environment import build_environment, mark
 from agent.fetches import Fetches
 from agent.identity import write_file
 from agent.journal import Entry, Journal, file_name
+from agent.output import length_of
 from agent.process import EngineProcess, spawn
 from agent.shared import make_shared, token_of
 from agent.state import Outbox
@@ -151,6 +152,7 @@ def prepare(
         },
         profile=spec.env,
     )
+    output = site.output(shard_id)
     entry = Entry(
         shard_id=shard_id,
         cluster_id=site.cluster_id,
@@ -163,6 +165,6 @@ def prepare(
         restarts=restarts,
         further=further,
         patience_s=command.patience_s,
+        output_at=length_of(output),
     )
-    output = site.output(shard_id)
     return Prepared(entry=entry, command=command, environment=environment, directory=directory, output=output)

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import ClassVar
 
 from rich.console import RenderableType
+from textual import events
 from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -19,19 +20,22 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from console import themes
-from console.actions.handlers import HANDLERS, Handler
+from console.actions.handler import Handler
+from console.actions.handlers import HANDLERS
 from console.client.access import Accesses
 from console.client.api import Admin
 from console.client.feed import Feed
 from console.client.past import fetch_past
 from console.contexts import Contexts
 from console.frugal import FrugalUpdate
+from console.looking import Looking
 from console.performing import perform, run_line
 from console.places import Place, Subject
 from console.screens.dialog import Question
 from console.screens.main import MainScreen
 from console.signs import ASCII, UNICODE, use_signs
 from console.state.store import Link, Store, Update
+from console.surroundings import shell_waits
 from console.text import plain
 from console.widgets.columns import Seen
 from llmgw.api.targets import ServerTarget
@@ -70,7 +74,10 @@ class Console(App[Ending]):
     ]
     ENABLE_COMMAND_PALETTE = False
     TITLE = "llmgw"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "ask_to_quit", "quit", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "ask_to_quit", "quit", show=False, priority=True),
+        Binding("ctrl+z", "put_aside", "to the shell", show=False, priority=True),
+    ]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-high")]  # noqa: RUF012
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
 
@@ -108,6 +115,7 @@ class Console(App[Ending]):
         self._frame_timer: Timer | None = None
         self._frame_wait_s = FRAME_S
         self._past_due = False
+        self._looking = Looking(self)
         for known in themes.THEMES:
             self.register_theme(known)
         self.set_look(theme)
@@ -180,6 +188,13 @@ class Console(App[Ending]):
 
     def _tick(self) -> None:
         self.main.tick(self.seen())
+        self._looking.tick()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Who presses a key or moves the mouse is looking."""
+        if isinstance(event, events.InputEvent):
+            self._looking.touched()
+        await super().on_event(event)
 
     # -- what views may ask
 
@@ -209,6 +224,13 @@ class Console(App[Ending]):
             return self._chosen_read_only
         return self.store.state.role == "viewer"
 
+    @property
+    def held_read_only(self) -> str:
+        """Why nothing can be changed from here, whatever is pressed; empty where that can be turned off."""
+        if self._held_read_only:
+            return "started with --read-only: nothing can be changed from here"
+        return "your role here is viewer: nothing can be changed from here" if self.store.state.role == "viewer" else ""
+
     def seen(self) -> Seen:
         """The state as it is."""
         state = self.store.state
@@ -216,7 +238,7 @@ class Console(App[Ending]):
 
     def go(self, place: Place, *, filter_: str = "") -> None:
         """Show another place, filtered."""
-        self.main.travel(self.main.trail.go(place), filter_=filter_)
+        self.main.go(place, filter_=filter_)
 
     def back(self) -> None:
         """Show the place before."""
@@ -266,18 +288,23 @@ class Console(App[Ending]):
 
     def toggle_read_only(self) -> None:
         """Read-only on or off; viewers and `--read-only` have no off."""
-        if self._held_read_only:
-            self.toast("started with --read-only: nothing can be changed from here")
-        elif self.store.state.role == "viewer":
-            self.toast("your role here is viewer: nothing can be changed from here")
+        if self.held_read_only:
+            self.toast(self.held_read_only)
         else:
             self._chosen_read_only = not self.read_only
             self.toast("read-only: actions that change something are gone" if self.read_only else "read-only is off")
         self.refresh_frame()
 
     def action_ask_to_quit(self) -> None:
-        """Ctrl+c."""
+        """Ctrl+c, and ctrl+q, which the framework would have end the console without a word."""
         self.ask_to_quit()
+
+    def action_put_aside(self) -> None:
+        """Ctrl+z: the shell comes back, and its `fg` brings the console back, which reconnects by itself."""
+        if self.is_headless or not shell_waits():
+            self.toast("no shell here could bring the console back; q leaves, and what runs goes on")
+        else:
+            self.action_suspend_process()
 
     def ask_to_quit(self) -> None:
         """Leave; the demo is asked about."""

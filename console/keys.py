@@ -6,7 +6,8 @@ The footer, the key that was pressed, the palette, the help and the `:` line all
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from console.actions.handlers import HANDLERS, Handler, allowed, possible
+from console.actions.handler import Handler, allowed, possible
+from console.actions.handlers import HANDLERS
 from console.commands import Command
 from console.places import Place, Subject
 from console.screens.registry import tabs_for
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from console.app import Console
 
 EVERYWHERE = "everywhere"
+_ACTION_IDS = tuple(dict.fromkeys(handler.action_id for handler in HANDLERS))
 
 
 def commands(console: "Console") -> list[Command]:
@@ -61,6 +63,7 @@ def _frame(console: "Console") -> list[Command]:
         command(
             "read-only", "read-only on or off", "ctrl+r", "toggle_read_only", 0, "what changes something is absent"
         ),
+        command("aside", "to the shell", "ctrl+z", "put_aside", 0, "its fg comes back here"),
         command("quit", "quit", "q", "quit"),
     ]
     return [each for each in listed if each.id != here]
@@ -82,12 +85,16 @@ def _tabs(console: "Console") -> list[Command]:
 def _actions(console: "Console") -> list[Command]:
     state = console.store.state
     subjects = console.main.subjects()
-    here = console.main.trail.here
-    return [
-        _command(console, handler, _of(handler, subjects), here.view)
-        for handler in possible(HANDLERS, state, subjects)
-        if allowed(handler, role=state.role, read_only=console.read_only) and _leads(handler, state, subjects) != here
-    ]
+    view, here = console.main.view, console.main.trail.here
+    aims = {id_: aimed for id_ in _ACTION_IDS if view is not None and (aimed := view.aimed(id_))}
+    found: list[Command] = []
+    for handler in HANDLERS:
+        about = aims.get(handler.action_id, subjects)
+        if not possible((handler,), state, about) or _leads(handler, state, about) == here:
+            continue
+        if allowed(handler, role=state.role, read_only=console.read_only):
+            found.append(_command(console, handler, _of(handler, about), here.view))
+    return found
 
 
 def _leads(handler: Handler, state: ClusterState, subjects: tuple[Subject, ...]) -> Place | None:

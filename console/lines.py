@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from console import monitoring
-from console.actions.handlers import HANDLERS, Handler
+from console.actions.handler import Handler
+from console.actions.handlers import HANDLERS
 from console.screens.registry import TABS, VIEWS
 from console.state.cluster import ClusterState
 from console.state.scopes import KINDS, find, names_of

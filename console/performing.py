@@ -5,7 +5,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from console import monitoring
-from console.actions.handlers import HANDLERS, Handler, allowed, possible
+from console.actions.handler import Handler, allowed, possible
+from console.actions.handlers import HANDLERS
 from console.figures import plural
 from console.lines import TOPIC_OF, named, parse_line
 from console.places import Place, Subject
@@ -47,7 +48,7 @@ def perform(console: "Console", handler: Handler, subjects: tuple[Subject, ...],
 
 def _refusal(console: "Console", handler: Handler) -> str:
     if console.read_only and handler.changes:
-        return f"{handler.label}: the console is read-only; ctrl+r turns that off for those who may"
+        return f"{handler.label}: {console.held_read_only or 'the console is read-only; ctrl+r turns that off'}"
     return f"{handler.label}: needs the role {handler.action.permission.role}, yours is {console.store.state.role}"
 
 
@@ -144,7 +145,7 @@ def _open_view(console: "Console", view: str, rest: tuple[str, ...]) -> None:
         page = view.removesuffix("s")
         console.go(Place(view=page, subject=Subject(target=targets[view], key=key)))
         return
-    console.main.travel(console.main.trail.go(Place(view=view)), filter_=" ".join(rest))
+    console.go(Place(view=view), filter_=" ".join(rest))
 
 
 def _open_charts(console: "Console", text: str) -> None:

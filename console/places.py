@@ -1,6 +1,6 @@
 """Where one is, and the way there: places are values, and the history of them moves like a browser's."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmgw.api.actions import Target
 
@@ -25,6 +25,10 @@ class Place:
     subject: Subject | None = None
     row: str = field(default="", compare=False)
     """Row of its table on which the cursor begins; the place is the same whichever it is."""
+    filter: str = field(default="", compare=False)
+    """What its table is filtered by at first; the place is the same whatever it is."""
+    turned: tuple[str, ...] = field(default=(), compare=False)
+    """What keys of its view have turned it to, such as a span of time; the place is the same whatever that is."""
 
     @property
     def key(self) -> str:
@@ -45,6 +49,10 @@ class Trail:
         if place == self.here:
             return self
         return Trail(here=place, before=(*self.before, self.here)[-MAX_PLACES:])
+
+    def leaving(self, *, row: str, filter_: str, turned: tuple[str, ...]) -> "Trail":
+        """The same, with `here` as it is left: who comes back finds it so."""
+        return replace(self, here=replace(self.here, row=row, filter=filter_, turned=turned))
 
     def back(self) -> "Trail":
         """To the place before, if there is one."""

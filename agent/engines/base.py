@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agent.engines.compute import ComputeWords
 from agent.engines.loads import LoadMetrics
 from llmgw.core.cluster import EngineBuild
 from llmgw.wire.llmgw.v1 import ShardSpec
@@ -75,6 +76,7 @@ class Engine(Protocol):
        before it is called Ready; an engine without names has no such list, and is not asked for one.
     5. Once it is, it is asked every second how busy it is, at `load_metrics`; an engine that does not say serves on,
        and one that has no such page is never asked: what it works on is unknown, which is not zero.
+    6. When it is Ready, the log of that start is read for where it says that it computes (`says_compute`).
     """
 
     name: str
@@ -86,6 +88,10 @@ class Engine(Protocol):
     @property
     def load_metrics(self) -> LoadMetrics | None:
         """Where it says how busy it is; none for an engine that has no such page."""
+
+    @property
+    def says_compute(self) -> ComputeWords | None:
+        """How it says in its log where it computes; none for an engine that does not."""
 
     def detect(self) -> EngineBuild | None:
         """What is installed here, and what is missing when it cannot be used; none where nobody said it should be."""

@@ -33,6 +33,7 @@ class ComfyUi:
     health_path = "/system_stats"
     load_metrics = None
     """It tells the length of its queue, in no form that metrics have."""
+    says_compute = None
 
     def __init__(self, *, configured: str = "", opened: bool = False) -> None:
         """Started from the directory that is `configured`; `opened`, it listens where the other engines do."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from agent.command import ToolFailed, run_tool
 from agent.engines.base import Command, Launch
 from agent.engines.environment import python_path
+from agent.engines.llamacpp_compute import LLAMACPP as SAYS_COMPUTE
 from agent.engines.loads import LLAMACPP
 from agent.provision.service import Provisions
 from llmgw.core.cluster import EngineBuild
@@ -38,6 +39,7 @@ class LlamaCpp:
     needs_weights = True
     health_path = "/health"
     load_metrics = LLAMACPP
+    says_compute = SAYS_COMPUTE
 
     def __init__(self, *, binary: str = "", provisions: Provisions | None = None) -> None:
         self._configured = binary

@@ -1,8 +1,8 @@
 """llama.cpp's server in a process of its own, with `llama-server`'s flags: `python -m agent.engines.llamacpp_launcher`.
 
 It runs until SIGTERM or SIGINT and then exits 0 at once, running streams or not. A model that cannot be loaded or a
-port that is taken is exit code 1, with the reason on stderr, and a flag it does not know is exit code 2. It imports
-nothing of the agent's.
+port that is taken is exit code 1, with the reason on stderr, and a flag it does not know is exit code 2. It needs
+nothing of the agent's but words.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from agent.engines.llamacpp_words import CARDS_SEEN, NO_CARD_ASKED, NO_CARD_SEEN
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -25,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # While the model loads the signals keep their default, so that SIGTERM ends the process at once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    print(where_it_computes(flags.n_gpu_layers), file=sys.stderr, flush=True)
     try:
         server = xllamacpp.Server(to_params(flags))
     except (RuntimeError, OSError) as error:
@@ -45,6 +48,22 @@ def _wait_for_signal() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     select.select([reader], [], [])
+
+
+def where_it_computes(layers: int | None) -> str:
+    """What can be known of it beforehand: llama.cpp tells where layers came to be only among thousands of lines."""
+    import xllamacpp
+
+    if layers == 0:
+        return NO_CARD_ASKED
+    try:
+        kinds = xllamacpp.ggml_backend_dev_type
+        cards = (kinds.GGML_BACKEND_DEVICE_TYPE_GPU, kinds.GGML_BACKEND_DEVICE_TYPE_IGPU)
+        seen = [str(device["name"]) for device in xllamacpp.get_device_info() if device["type"] in cards]
+    except (RuntimeError, AttributeError, KeyError) as error:
+        # Another version, or a driver in trouble: the model may load all the same.
+        return f"compute: not known, for its devices cannot be listed: {error}"
+    return f"{CARDS_SEEN}{', '.join(seen)}" if seen else NO_CARD_SEEN
 
 
 def to_params(flags: argparse.Namespace) -> "xllamacpp.CommonParams":

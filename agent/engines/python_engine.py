@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent.engines.base import Launch
+from agent.engines.compute import ComputeWords
 from agent.provision.service import Provisions
 from llmgw.core.cluster import EngineBuild
 from llmgw.core.engine_rules import check_args, check_env
@@ -55,6 +56,7 @@ class PythonEngine:
     quiet: ClassVar[Mapping[str, str]] = QUIET
     needs_weights = True
     health_path = "/health"
+    says_compute: ComputeWords | None = None
 
     def __init__(self, *, configured: str = "", provisions: Provisions | None = None) -> None:
         """Started from the place that is `configured`, else as the agent installed it, else as it is on PATH."""

@@ -139,6 +139,7 @@ class Ray:
     health_path = ""
     """A worker is asked by a connection to its node manager."""
     load_metrics: LoadMetrics | None = None
+    says_compute = None
 
     def __init__(self, engine: PythonEngine) -> None:
         self._engine = engine

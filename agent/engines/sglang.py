@@ -2,6 +2,7 @@
 
 from agent.engines.base import Command, Launch, key_config_of
 from agent.engines.loads import SGLANG
+from agent.engines.python_compute import SGLANG as SAYS_COMPUTE
 from agent.engines.python_engine import PythonEngine, directory_of, static_share_of_card
 
 
@@ -10,6 +11,7 @@ class Sglang(PythonEngine):
 
     name = "sglang"
     load_metrics = SGLANG
+    says_compute = SAYS_COMPUTE
 
     def command(self, launch: Launch) -> Command:
         """The command line; raises InvalidInput when it is not installed or the weights are nothing it loads."""

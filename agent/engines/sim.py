@@ -21,6 +21,8 @@ class Sim:
     health_path = "/health"
     load_metrics = LLAMACPP
     """It speaks of itself under llama.cpp's names, among others."""
+    says_compute = None
+    """It computes nothing."""
 
     def detect(self) -> EngineBuild:
         """Always there: it is part of llmgw."""

@@ -33,6 +33,7 @@ class Strata:
     needs_weights = True
     health_path = "/health"
     load_metrics = None
+    says_compute = None
 
     def __init__(self, *, configured: str = "", machine: Machine | None = None) -> None:
         """Started from the directory that is `configured`; `machine` is what its kernels run on."""

@@ -7,6 +7,7 @@ from agent.engines import ray
 from agent.engines.base import Command, Launch
 from agent.engines.environment import python_path
 from agent.engines.loads import VLLM
+from agent.engines.python_compute import VLLM as SAYS_COMPUTE
 from agent.engines.python_engine import QUIET, PythonEngine, directory_of, share_of_card
 from agent.engines.ray_launcher import BETWEEN
 from agent.shared import WEIGHTS
@@ -22,6 +23,7 @@ class Vllm(PythonEngine):
     help_flag = "--help=all"
     quiet = {**QUIET, "VLLM_NO_USAGE_STATS": "1"}  # noqa: RUF012 - read only, as the base class declares
     load_metrics = VLLM
+    says_compute = SAYS_COMPUTE
 
     def check_args(self, args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
         """Batches, caches, parsers and the like; raises InvalidInput."""

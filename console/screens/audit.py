@@ -9,6 +9,7 @@ from console.screens.table_view import TableView
 from console.state.cluster import ClusterState
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from llmgw.api.actions import Target
+from llmgw.api.audit_words import target_called
 from llmgw.api.watch import AuditRow
 
 KEPT = 200
@@ -63,7 +64,7 @@ SPEC: TableSpec[AuditRow] = TableSpec(
             width=14,
             grow=2,
             most=44,
-            cell=lambda entry, _: (entry.target, ""),
+            cell=lambda entry, _: (target_called(entry), ""),
             sort=lambda entry, _: entry.target.casefold(),
         ),
         Column(
@@ -76,11 +77,12 @@ SPEC: TableSpec[AuditRow] = TableSpec(
             cell=lambda entry, _: (describe(entry), "dim"),
         ),
     ),
-    words=lambda entry: f"{entry.actor} {entry.action} {entry.target}",
+    words=lambda entry: f"{entry.actor} {entry.action} {target_called(entry)}",
     facts=lambda entry: {"actor": entry.actor, "action": entry.action, "target": entry.target},
     sort="at",
     descending=True,
     markable=False,
+    arriving=True,
 )
 
 

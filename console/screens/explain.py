@@ -13,11 +13,13 @@ from console.state.diff import Diff
 from console.text import fit, plain, width
 from console.widgets.columns import Seen
 from console.widgets.lines import Line
+from console.widgets.paint import Span
 from llmgw.api.problems import ClientError
 from llmgw.api.types import Explanation
 from llmgw.core.fit import UNKNOWN_WEIGHTS
 from llmgw.core.verdicts import CardVerdict, NodeVerdict
 
+LABEL_COLUMNS = 13
 NAME_COLUMNS = 18
 CARD_COLUMNS = 40
 """A card's name at most."""
@@ -64,13 +66,11 @@ def explanation_lines(answer: Explanation) -> list[Line]:
     """The whole answer: the sentence, what is needed, and every verdict."""
     lines: list[Line] = [[(answer.message, "strong")], []]
     if answer.placed:
-        lines.append([("on now      ", "dim"), (", ".join(answer.placed), "good")])
-    lines.append(
-        [("next goes to", "dim"), (f" {answer.would_place or 'nowhere'}", "good" if answer.would_place else "bad")]
-    )
+        lines.append([_name("on now"), (", ".join(answer.placed), "good")])
+    lines.append([_name("next goes to"), (answer.would_place or "nowhere", "good" if answer.would_place else "bad")])
     if answer.need_bytes:
         least = "at least " if answer.need_detail.startswith(UNKNOWN_WEIGHTS) else ""
-        needs: Line = [(f"needs       {least}", "dim"), (size(answer.need_bytes), "strong")]
+        needs: Line = [_name("needs"), (least, "dim"), (size(answer.need_bytes), "strong")]
         lines.append([*needs, *beside(answer), (f"  {answer.need_detail}", "dim")])
     lines.append([])
     for verdict in sorted(answer.verdicts, key=_nearest_first):
@@ -78,6 +78,10 @@ def explanation_lines(answer: Explanation) -> list[Line]:
     if not answer.verdicts:
         lines.append([("no node was looked at", "dim")])
     return lines
+
+
+def _name(text: str) -> Span:
+    return (fit(text, LABEL_COLUMNS), "dim")
 
 
 def _nearest_first(verdict: NodeVerdict) -> tuple[bool, bool, int, str]:

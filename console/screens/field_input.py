@@ -4,10 +4,14 @@ A terminal's keys are handed to what has the keys when they arrive, not when the
 all be the field's that is left. So a field does what a key asks for at once, and gives on what is another's by then.
 """
 
+import re
 from typing import Protocol, runtime_checkable
 
 from textual import events
 from textual.widgets import Input
+
+UNTYPEABLE = "\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff"
+"""What no field takes, as a set of a regular expression: what moves the cursor or hides itself."""
 
 
 @runtime_checkable
@@ -26,6 +30,13 @@ _STEPS = {"up": -1, "down": 1}
 
 class FieldInput(Input):
     """An input whose keys wait for nothing."""
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """The first line with anything in it, without what hides in a copied text: a refusal could not be seen."""
+        event.stop()
+        event.prevent_default()
+        line = next((line.strip() for line in event.text.splitlines() if line.strip()), "")
+        self.replace(re.sub(f"[{UNTYPEABLE}]", "", line), *self.selection)
 
     async def on_key(self, event: events.Key) -> None:
         """Give it on, or do it here and not after."""

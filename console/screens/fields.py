@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.suggester import Suggester
 
-from console.screens.field_input import FieldInput
+from console.screens.field_input import UNTYPEABLE, FieldInput
 from console.signs import signs
 from console.widgets.lines import Line
 from console.widgets.text_block import TextBlock
@@ -16,8 +16,8 @@ from llmgw.core.errors import InvalidInput
 
 MAX_CHARS = 2048
 """Longest text of a field; the longest source the API takes."""
-_TYPEABLE = "[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]*"
-"""What a field takes: nothing that moves the cursor or hides itself."""
+_TYPEABLE = f"[^{UNTYPEABLE}]*"
+"""What a field takes."""
 
 
 @dataclass(frozen=True, kw_only=True)

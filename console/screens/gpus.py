@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 
 from console.commands import Command
 from console.figures import plural
@@ -56,6 +57,8 @@ class Gpus(View):
         self.pane = PANES[0]
         self._tables = HoldingTables(lambda: waiting_lines(self.desk), id="gpus-tables")
         self._side = CardSide(lambda: waiting_lines(self.desk), id="gpus-side")
+        self._walked: Widget = self.map
+        """What has the keys, or had them when a line or a page took them."""
         self._state = ClusterState()
         """What is shown."""
 
@@ -155,13 +158,18 @@ class Gpus(View):
             # Without a lower frame the counts have the upper one to themselves.
             map_.set_title(title(map_.mode.value, *facts, *counts(state)))
 
+    def looked_at(self) -> str:
+        """The node of the card that is told of."""
+        on = self.map.card
+        return on.node.name if on is not None and (self._side.display or self._side.short.display) else ""
+
     # -- keys
 
     def subjects(self) -> tuple[Subject, ...]:
         """The replica that holds the card, else its node; in a table, its row."""
-        if self.idle.has_focus and self.idle.cursor_key in self._tables.idle_rows:
+        if self._walked is self.idle and self.idle.cursor_key in self._tables.idle_rows:
             return (Subject(target=Target.REPLICA, key=self._tables.idle_rows[self.idle.cursor_key or ""].replica),)
-        if self.models.has_focus and self.models.cursor_key is not None:
+        if self._walked is self.models and self.models.cursor_key is not None:
             return (Subject(target=Target.MODEL, key=self.models.cursor_key),)
         on = self.map.card
         if on is None:
@@ -273,13 +281,14 @@ class Gpus(View):
         """Another row, other actions."""
         self.desk.refresh_frame()
 
-    def on_descendant_focus(self) -> None:
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Another part has the keys: its row is what actions are about."""
+        self._walked = event.widget
         self.desk.refresh_frame()
 
     def focus_keys(self) -> None:
-        """The map has the keys."""
-        self.map.focus(scroll_visible=False)
+        """What had the keys has them again, the map where that is not shown any more."""
+        self.give_keys(self._walked if self._walked.display else self.map)
 
     def filter_text(self) -> str:
         """The map's filter."""
@@ -311,4 +320,4 @@ class Gpus(View):
     def copy_text(self) -> str:
         """The card's UUID; in a table, what the row is about."""
         on = self.map.card
-        return on.card.uuid if self.map.has_focus and on is not None else super().copy_text()
+        return on.card.uuid if self._walked is self.map and on is not None else super().copy_text()

@@ -71,16 +71,15 @@ class LogsPage(TextPage):
 
     def title_facts(self) -> list[tuple[str, str]]:
         """How it is read, and how much is there."""
+        if self._state and not self.lines.count:
+            # Nothing was heard: no line is not what the log holds.
+            return []
         facts = [(plural(self.lines.count, "line"), "")]
         if self.lines.dropped:
             facts.append((f"{self.lines.dropped:,} older ones dropped", "$tone-dim"))
-        facts.append(
-            (
-                "following" if self.lines.following else "not following",
-                "$success" if self.lines.following else "$warning",
-            )
-        )
-        return facts
+        if self._state:
+            return [*facts, ("not heard", "$warning")]
+        return [*facts, ("following", "$success") if self.lines.following else ("not following", "$warning")]
 
     async def _run(self) -> None:
         tail = TAIL_LINES
@@ -119,6 +118,7 @@ class LogsPage(TextPage):
     def _say(self, text: str) -> None:
         self._state = text
         self._told.set_lines([[(text, "warn")]] if text else [])
+        self.say_title()
 
 
 def log_line(line: bytes) -> Line:

@@ -22,6 +22,7 @@ from console.screens.registry import VIEWS, tabs_for, view_named
 from console.screens.view import View
 from console.state.names import called
 from console.state.store import Update
+from console.surroundings import hindrance
 from console.widgets.columns import Seen
 from console.widgets.footer import Footer
 from console.widgets.header import Header, HeaderFacts
@@ -98,6 +99,17 @@ class MainScreen(Screen[None]):
         self.prompt.close(kept=True)
         self.trail = Trail(here=place)
         self._journey = self.run_worker(self.bring(place), exclusive=True, group="travel")
+
+    def go(self, place: Place, *, filter_: str = "") -> None:
+        """To a place, filtered."""
+        self.travel(self._as_left().go(place), filter_=filter_)
+
+    def _as_left(self) -> Trail:
+        """The history, with the place one is at as it is left."""
+        if self.view is None or self.view.place != self.trail.here:
+            return self.trail
+        view = self.view
+        return self.trail.leaving(row=view.cursor_row(), filter_=view.filter_text(), turned=view.turned())
 
     def travel(self, trail: Trail, *, filter_: str = "") -> None:
         """Go along the history. What is typed from here on is for the view that comes."""
@@ -265,7 +277,7 @@ class MainScreen(Screen[None]):
         if text:
             self.app.copy_to_clipboard(text)
             lines_ = text.count("\n") + 1
-            self.host.toast(f"copied {text}" if lines_ == 1 else f"copied {lines_:,} lines")
+            self.host.toast((f"copied {text}" if lines_ == 1 else f"copied {lines_:,} lines") + hindrance())
 
     def escape(self) -> None:
         """The innermost thing first, then the place before; a tab is where it ends."""
@@ -278,11 +290,11 @@ class MainScreen(Screen[None]):
 
     def back(self) -> None:
         """`[`."""
-        self.travel(self.trail.back())
+        self.travel(self._as_left().back())
 
     def forward(self) -> None:
         """`]`."""
-        self.travel(self.trail.forward())
+        self.travel(self._as_left().forward())
 
     def open_palette(self) -> None:
         """Every command, by name."""
@@ -305,6 +317,10 @@ class MainScreen(Screen[None]):
     def toggle_read_only(self) -> None:
         """`ctrl+r`."""
         self.host.toggle_read_only()
+
+    def put_aside(self) -> None:
+        """`ctrl+z`."""
+        self.host.action_put_aside()
 
     def quit(self) -> None:
         """`q`."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from console.figures import count, millis, moment, money, plural, rate, size
+from console.places import Subject
 from console.screens.models import errors_of, queued_words, traffic_of, waiting_of
 from console.screens.page import Chart, Page
 from console.screens.quota import prices_words
@@ -15,6 +16,7 @@ from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import MOST_POINTS, Fact
 from console.widgets.lines import Line
 from console.widgets.paint import Span
+from llmgw.api.actions import Target
 from llmgw.api.watch import ModelRow, ReplicaRow
 
 SPEC: TableSpec[ReplicaRow] = replace(
@@ -35,6 +37,13 @@ class ModelPage(Page[ReplicaRow]):
     def rows(self, seen: Seen) -> Mapping[str, ReplicaRow]:
         """Its replicas."""
         return {replica.id: replica for replica in seen.state.replicas_of(self.place.key)}
+
+    def aimed(self, action_id: str) -> tuple[Subject, ...]:
+        """Logs are of the replica under the cursor: of a model there is none."""
+        key = self.table.cursor_key
+        if action_id != "cluster.logs" or key is None or self.table.marked:
+            return ()
+        return (Subject(target=Target.REPLICA, key=key),)
 
     def notice(self) -> list[Line]:
         """Why there is none."""

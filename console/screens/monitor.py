@@ -6,6 +6,7 @@ the past cannot be told, a line says so where the charts would be.
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
@@ -60,7 +61,7 @@ class Monitor(View):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.of = of_place(place)
-        self.span = SPANS[0]
+        self.span = next((span for span in SPANS if span.name in place.turned), SPANS[0])
         self.points = Points()
         self.said = ""
         """Why nothing can be shown."""
@@ -311,6 +312,10 @@ class Monitor(View):
             found.append(command("before", "card before", ",", partial(self._walk, -1), 79))
         return found
 
+    def turned(self) -> tuple[str, ...]:
+        """Over how long."""
+        return (self.span.name,)
+
     def focus_keys(self) -> None:
         """The charts scroll."""
         self.give_keys(self._grid)
@@ -332,4 +337,5 @@ class Monitor(View):
     def _walk(self, by: int) -> None:
         cards = self._cards()
         here = cards.index(self.of.name) if self.of.name in cards else -1 if by > 0 else 0
-        self.desk.go(chart_place(Of(Scope.CARD, cards[(here + by) % len(cards)])))
+        card = chart_place(Of(Scope.CARD, cards[(here + by) % len(cards)]))
+        self.desk.go(replace(card, turned=self.turned()))

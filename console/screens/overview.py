@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 
 from console.commands import Command
@@ -11,7 +12,7 @@ from console.places import Place, Subject
 from console.screens.models import SPEC as MODELS
 from console.screens.models import queued_words
 from console.screens.overview_tiles import tiles
-from console.screens.view import View, title, waiting_lines
+from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
 from console.signs import signs
 from console.state.attention import Problem, Severity, all_well, problems
 from console.state.cluster import ALL, ClusterState
@@ -103,6 +104,8 @@ class Overview(View):
         self._note = Note()
         self._map = WorkMap()
         self._busiest: Table[ModelRow] = Table(BUSIEST, quiet=True, id="busiest")
+        self._walks_models = False
+        """Whether the keys are, or were last, in the list of models."""
         self._problems: dict[str, Problem] = {}
         self._state = ClusterState()
         """What is shown."""
@@ -142,16 +145,25 @@ class Overview(View):
         self._problems = rows
         worst = min((problem.severity for problem in found), default=Severity.COMING)
         self._table.set_class(bool(found) and worst < Severity.COMING, "-trouble")
-        self._table.set_notice(_all_well(state) if state.heard else waiting_lines(self.desk))
         if changed or not self._table.shown:
             self._table.update_rows(rows, seen, changed)
-        count_ = sum(problem.severity < Severity.COMING for problem in found)
-        coming = len(found) - count_
-        facts = [(str(count_), "bold $error") if count_ else ("nothing" if state.heard else "", "$success")]
-        facts += [(f"{coming} on the way", "$tone-info")] if coming else []
-        self._table.set_title(title(self.NOUN, *facts))
+        self._say_problems(state)
         self._fit(len(rows))
         self._say_note()
+
+    def _say_problems(self, state: ClusterState) -> None:
+        """How many there are, and what stands where none is shown."""
+        table, filter_ = self._table, self._table.filter_text
+        if table.total and not table.shown:
+            table.set_notice(nothing_matches(filter_))
+        else:
+            table.set_notice(_all_well(state) if state.heard else waiting_lines(self.desk))
+        count_ = sum(problem.severity < Severity.COMING for problem in self._problems.values())
+        coming = len(self._problems) - count_
+        facts = [(str(count_), "bold $error") if count_ else ("nothing" if state.heard else "", "$success")]
+        facts += [(f"{coming} on the way", "$tone-info")] if coming else []
+        shown = f"/{filter_} shows {counted(len(table.shown), table.total)}" if filter_ else ""
+        table.set_title(title(self.NOUN, *facts, (shown, "bold $warning")))
 
     def _say_note(self) -> None:
         """The sentence under the cursor where its line has no room for it."""
@@ -163,12 +175,17 @@ class Overview(View):
         self._busiest.display = bool(state.models)
         self._map.set_class(bool(state.models), "-beside")
         self._busiest.update_rows(state.models, seen, keys)
+        self._say_models(state)
+
+    def _say_models(self, state: ClusterState) -> None:
+        table, filter_ = self._busiest, self._busiest.filter_text
+        table.set_notice(nothing_matches(filter_))
         traffic = state.traffic.get(ALL)
         under_way = plural(traffic.open_requests, "open request") if traffic is not None else ""
         queued = queued_words(traffic) if traffic is not None else ""
-        facts = [(f"{len(state.models):,}", "bold"), (under_way, ""), (queued, "$warning")]
-        facts.append(("busiest first", "$tone-dim"))
-        self._busiest.set_title(title("models", *facts))
+        facts = [(counted(len(table.shown), table.total), "bold"), (f"/{filter_}" if filter_ else "", "bold $warning")]
+        facts += [(under_way, ""), (queued, "$warning"), ("busiest first", "$tone-dim")]
+        table.set_title(title("models", *facts))
 
     def _fit(self, rows: int) -> None:
         height = max(2, rows) + 2 - (self.app.size.height < 30)
@@ -205,9 +222,14 @@ class Overview(View):
     def _chosen(self) -> Problem | None:
         return self._problems.get(self._table.cursor_key or "")
 
+    @property
+    def _walked(self) -> Table[Problem] | Table[ModelRow]:
+        """The list that has the keys, or had them when a line or a page took them."""
+        return self._busiest if self._walks_models and self._busiest.display else self._table
+
     def subjects(self) -> tuple[Subject, ...]:
         """Whose problem the cursor is on, or which model."""
-        if self._busiest.has_focus:
+        if self._walked is self._busiest:
             key = self._busiest.cursor_key
             return (Subject(target=Target.MODEL, key=key),) if key is not None else ()
         problem = self._chosen()
@@ -219,33 +241,37 @@ class Overview(View):
         """Opening, and the way between the two lists."""
         found: list[Command] = []
         if self._busiest.display:
-            other = self.NOUN if self._busiest.has_focus else "models"
+            other = self.NOUN if self._walked is self._busiest else "models"
             found.append(Command(id="other", label=other, key="tab", group="overview", footer=88, run=self._other_list))
         if self.subjects():
-            table = self._busiest if self._busiest.has_focus else self._table
-            found.append(
-                Command(id="open", label="open", key="enter", group="overview", footer=90, run=table.action_open)
-            )
+            open_ = self._walked.action_open
+            found.append(Command(id="open", label="open", key="enter", group="overview", footer=90, run=open_))
         return found
 
     def _other_list(self) -> None:
-        (self._table if self._busiest.has_focus or not self._busiest.display else self._busiest).focus()
+        self._walks_models = self._walked is not self._busiest
+        self.give_keys(self._walked)
 
-    def on_descendant_focus(self) -> None:
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Another list, other actions."""
+        self._walks_models = event.widget is self._busiest
         self.desk.refresh_frame()
 
     def focus_keys(self) -> None:
-        """The list has the keys."""
-        self._table.focus(scroll_visible=False)
+        """The list that had the keys has them again."""
+        self.give_keys(self._walked)
 
     def filter_text(self) -> str:
-        """The list's filter."""
-        return self._table.filter_text
+        """The filter of the list that has the keys."""
+        return self._walked.filter_text
 
     def set_filter(self, text: str) -> bool:
-        """Problems that match."""
-        self._table.set_filter(parse_filter(text))
+        """Rows of that list that match."""
+        self._walked.set_filter(parse_filter(text))
+        state = self.desk.seen().state
+        self._say_problems(state)
+        self._say_models(state)
+        self._say_note()
         return True
 
     def escape(self) -> bool:
@@ -254,8 +280,6 @@ class Overview(View):
 
     def document(self, state: ClusterState) -> tuple[Subject, object] | None:
         """The row the problem is about."""
-        from console.screens.view import row_of
-
         subjects = self.subjects()
         row = row_of(state, subjects[0]) if subjects else None
         return None if row is None else (subjects[0], row)
@@ -263,7 +287,9 @@ class Overview(View):
     def copy_text(self) -> str:
         """The sentence."""
         problem = self._chosen()
-        return f"{problem.name}: {problem.sentence}" if problem else ""
+        if self._walked is self._busiest or problem is None:
+            return super().copy_text()
+        return f"{problem.name}: {problem.sentence}"
 
     def on_table_moved(self) -> None:
         """Another problem, other actions."""
@@ -277,7 +303,7 @@ class Overview(View):
     def on_table_opened(self, event: Table.Opened) -> None:
         """What the problem is about."""
         event.stop()
-        problem = None if self._busiest.has_focus else self._chosen()
+        problem = None if self._walked is self._busiest else self._chosen()
         for subject in self.subjects():
             self.open_subject(subject, row=problem.row if problem is not None else "")
 

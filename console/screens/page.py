@@ -11,7 +11,7 @@ from textual.containers import Vertical
 
 from console.commands import Command
 from console.places import Place, Subject
-from console.screens.view import View, row_of, title, waiting_lines
+from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
 from console.state.filter import parse_filter
@@ -43,7 +43,10 @@ class Page(View, Generic[T]):
         self.table: Table[T] = Table(self.table_spec())
         self._note = Note()
         self._rows: Mapping[str, T] = {}
+        self._there = False
+        """Whether what it is about is there: nothing can be done about what is gone."""
         self._begin_on = place.row
+        self.table.set_filter(parse_filter(place.filter))
 
     def table_spec(self) -> TableSpec[T]:
         """The table's columns."""
@@ -89,7 +92,8 @@ class Page(View, Generic[T]):
         """All of it: a page is small."""
         subject = self.place.subject
         columns = max(20, self.size.width - 2)
-        if subject is None or row_of(seen.state, subject) is None:
+        self._there = subject is not None and row_of(seen.state, subject) is not None
+        if not self._there:
             self._say_gone(seen.state)
             return
         self._facts.set_lines(fact_lines(self.facts(seen), columns))
@@ -101,13 +105,19 @@ class Page(View, Generic[T]):
             self.table.update_rows(rows, seen, None if diff is None else changed)
         else:
             self.table.tick(seen)
-        if self._begin_on and self.table.move_to(self._begin_on):
+        if self._begin_on and rows:
+            self.table.move_to(self._begin_on)
             self._begin_on = ""
-        self.table.set_notice(self.notice())
         self._say_note()
-        count = f"{len(rows):,}" if self.counted() else ""
+        self._say_matching()
+
+    def _say_matching(self) -> None:
+        """How many rows there are, and what stands where there is none."""
+        table = self.table
+        table.set_notice(nothing_matches(self.filter_text()) if table.total and not table.shown else self.notice())
+        count = counted(len(table.shown), table.total) if self.counted() else ""
         facts = [(count, "bold"), (_filter_note(self.filter_text()), "$warning"), *self.title_facts()]
-        self.table.set_title(title(self.NOUN, *facts))
+        table.set_title(title(self.NOUN, *facts))
 
     def tick(self, seen: Seen) -> None:
         """Ages and samples."""
@@ -130,6 +140,12 @@ class Page(View, Generic[T]):
             gone = [(f"{subject.target} ", ""), (subject.key, "strong"), (" is not there any more. ", "")]
             self._facts.set_lines([[*gone, ("esc", "key"), (" goes back.", "")]])
         self._charts.set_lines([])
+        # Rows that stayed would tell of what was.
+        self._rows = {}
+        self.table.update_rows({}, self.desk.seen())
+        self.table.set_notice([])
+        self.table.set_title(title(self.NOUN))
+        self._say_note()
 
     # -- keys
 
@@ -137,11 +153,11 @@ class Page(View, Generic[T]):
         """What the page is about; marked rows when there are some."""
         if self.table.marked:
             return tuple(Subject(target=self.ROW_TARGET, key=key) for key in self.table.chosen())
-        return super().subjects()
+        return super().subjects() if self._there else ()
 
     def commands(self) -> list[Command]:
         """Opening a row."""
-        if self.table.cursor_key is None:
+        if self.table.cursor_key is None or not self.leads_on(self.table.cursor_key):
             return []
         return [Command(id="open", label="open", key="enter", group=self.NOUN, footer=90, run=self.open_cursor)]
 
@@ -156,7 +172,12 @@ class Page(View, Generic[T]):
     def set_filter(self, text: str) -> bool:
         """Rows that match."""
         self.table.set_filter(parse_filter(text))
+        self._say_matching()
         return True
+
+    def cursor_row(self) -> str:
+        """The table's."""
+        return self.table.cursor_key or ""
 
     def escape(self) -> bool:
         """Marks, then the filter."""
@@ -180,6 +201,10 @@ class Page(View, Generic[T]):
         """Marks."""
         self.desk.refresh_frame()
 
+    def leads_on(self, key: str) -> bool:
+        """Whether there is a page to open from a row."""
+        return True
+
     def open_row(self, key: str) -> None:
         """The row's own page."""
         self.open_subject(Subject(target=self.ROW_TARGET, key=key))
@@ -187,12 +212,16 @@ class Page(View, Generic[T]):
     def open_cursor(self) -> None:
         """Open what the cursor is on."""
         if self.table.cursor_key is not None:
-            self.open_row(self.table.cursor_key)
+            self._open(self.table.cursor_key)
 
     def on_table_opened(self, event: Table.Opened) -> None:
         """A row was clicked twice."""
         event.stop()
-        self.open_row(event.key)
+        self._open(event.key)
+
+    def _open(self, key: str) -> None:
+        if self.leads_on(key):
+            self.open_row(key)
 
 
 def _filter_note(text: str) -> str:

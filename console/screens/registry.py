@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from console.actions.handlers import permission_of
+from console.actions.handler import permission_of
 from llmgw.api.actions import action
 
 if TYPE_CHECKING:

@@ -14,10 +14,12 @@ from console.state.cards import card_key
 from console.state.loads import column
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.facts import Fact
-from console.widgets.paint import heat
+from console.widgets.paint import Span, heat
 from llmgw.api.actions import Target
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow, ReplicaRow
 from llmgw.core import throttle
+from llmgw.core.compute import Compute, compute_words
+from llmgw.core.text import safe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +179,7 @@ class ReplicaPage(Page[CardOn]):
             ("memory", [(size(replica.memory_bytes), ""), (_beside(replica), "dim")]),
             ("in flight", (f"{replica.in_flight}", "")),
             ("queue", queue),
+            ("computes", _computes(replica.compute)),
             ("restarts", (f"{replica.restarts}", "warn" if replica.restarts else "")),
             ("adopted", ("yes: it outlived its agent" if replica.adopted else "", "dim")),
         ]
@@ -193,10 +196,21 @@ def _shards(replica: ReplicaRow) -> list[Fact]:
                 (f"  {plural(len(shard.cards), 'card')}", "dim"),
                 (f"  pid {shard.pid}" if shard.pid else "", "dim"),
                 (f"  {shard.message}" if shard.message else "", "dim"),
+                *_computes(shard.compute),
             ],
         )
         for shard in replica.shards
     ]
+
+
+def _computes(said: Compute | None) -> list[Span]:
+    """Where its engine said that it computes; what it says is outside text."""
+    if said is None:
+        return []
+    spans: list[Span] = [(f"  {safe(compute_words(said))}", "warn" if said.less_than_asked else "")]
+    if said.less_than_asked:
+        spans.append((f"  less than asked; its log: {safe(said.line)}", "dim"))
+    return spans
 
 
 _TONES = {"ready": "good", "failed": "bad", "stopped": "bad", "unheard": "warn"}

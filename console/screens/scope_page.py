@@ -47,7 +47,7 @@ class ScopePage(Page[UsageInfo]):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._span = SPANS[0]
+        self._span = next(iter(place.turned), SPANS[0])
         self._used: Mapping[str, UsageInfo] = {}
         self._said: Line = [(f"asking{signs().ellipsis}", "dim")]
         self._answered = False
@@ -66,6 +66,10 @@ class ScopePage(Page[UsageInfo]):
     def counted(self) -> bool:
         """Once there was an answer."""
         return self._answered
+
+    def leads_on(self, key: str) -> bool:
+        """A model that was used may be gone by now."""
+        return key in self.desk.seen().state.models
 
     def notice(self) -> list[Line]:
         """Why there is none."""
@@ -115,6 +119,10 @@ class ScopePage(Page[UsageInfo]):
     def _next_span(self) -> None:
         self._span = next_of(SPANS, self._span)
         self._ask(self.desk.seen())
+
+    def turned(self) -> tuple[str, ...]:
+        """Of when its usage is."""
+        return (self._span,)
 
     def commands(self) -> list[Command]:
         """The span of time, and the keys beneath."""

@@ -7,8 +7,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from console.screens.dialog import Choice, Dialog
+from console.surroundings import hindrance
 from console.widgets.lines import Line
 from console.widgets.text_block import TextBlock
+
+ROW_COLUMNS = 70
+"""Columns of a row in a box of the usual width."""
 
 
 class Shown(Dialog[None]):
@@ -18,6 +22,8 @@ class Shown(Dialog[None]):
 
     def __init__(self, title: str, lines: list[Line], text: str, *, what: str) -> None:
         super().__init__(title)
+        # What goes on in another row is hard to select.
+        self.set_class(len(text) > ROW_COLUMNS, "-wide")
         self.text = text
         self.copied = False
         self._lines = lines
@@ -44,7 +50,8 @@ class Shown(Dialog[None]):
         """To the clipboard, through SSH too (OSC 52); a terminal may refuse without saying so."""
         self.app.copy_to_clipboard(self.text)
         self.copied = True
-        said = f"Sent {len(self.text)} characters to the clipboard. Where the terminal takes none, select them above."
+        sent = f"Sent {len(self.text)} characters to the clipboard{hindrance()}."
+        said = f"{sent} Where the terminal takes none, select them above."
         self._note.set_lines([[(said, "good")]])
         self.set_focus(self.query(Choice).last())
 

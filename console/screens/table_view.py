@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from console.commands import Command
 from console.places import Place, Subject
-from console.screens.view import View, row_of, title, waiting_lines
+from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
 from console.signs import sort_mark
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
@@ -40,6 +40,8 @@ class TableView(View, Generic[T]):
         super().__init__(place)
         self.table: Table[T] = Table(self.table_spec())
         self._note = Note()
+        self._begin_on = place.row
+        self.table.set_filter(parse_filter(place.filter))
 
     def table_spec(self) -> TableSpec[T]:
         """What the table shows."""
@@ -71,6 +73,9 @@ class TableView(View, Generic[T]):
         changed = None if diff is None else self.changed_keys(seen.state, diff)
         if changed is None or changed:
             self.table.update_rows(self.rows(seen.state), seen, changed)
+        if self._begin_on and self.table.total:
+            self.table.move_to(self._begin_on)
+            self._begin_on = ""
         self._say_notice(seen.state)
         self._say_title(seen.state)
         self._say_note()
@@ -114,6 +119,10 @@ class TableView(View, Generic[T]):
         self._say_notice(state)
         self._say_title(state)
         return True
+
+    def cursor_row(self) -> str:
+        """The table's."""
+        return self.table.cursor_key or ""
 
     def escape(self) -> bool:
         """Marks go first, then the filter."""
@@ -167,10 +176,7 @@ class TableView(View, Generic[T]):
         if not state.heard:
             notice = waiting_lines(self.desk)
         elif self.table.total and not self.table.shown:
-            notice = [
-                [("nothing matches ", "dim"), (self.filter_text(), "strong")],
-                [("esc", "key"), (" shows all", "dim")],
-            ]
+            notice = nothing_matches(self.filter_text())
         else:
             sentence, key = self.EMPTY
             notice = [[(sentence, "dim")], _keyed(key)]
@@ -186,7 +192,7 @@ class TableView(View, Generic[T]):
             table.set_title(title(self.NOUN))
             return
         shown, total = len(table.shown), table.total
-        count = "" if not self.counted() else f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"
+        count = counted(shown, total) if self.counted() else ""
         column, descending = table.sorted_by
         order = f"by {table.title_of(column)}{sort_mark(descending)}" if column else ""
         facts = [

@@ -5,6 +5,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from console.commands import Command
+from console.figures import plural
 from console.places import Place
 from console.screens.view import View, title
 from console.widgets.lines import Lines
@@ -81,6 +82,14 @@ class TextPage(View):
 
     def say_title(self) -> None:
         """What it is about."""
-        searched = f"/{self.lines.search}" if self.lines.search else ""
-        facts = [(self.place.key, "bold"), *self.title_facts(), (searched, "bold $warning")]
+        facts = [(self.place.key, "bold"), (search_words(self.lines), "bold $warning"), *self.title_facts()]
         set_title(self.lines, title(self.NOUN, *facts))
+
+
+def search_words(lines: Lines) -> str:
+    """What is searched for, and how often it is there: `/error 3 of 12 lines`."""
+    if not lines.search:
+        return ""
+    if not lines.matches:
+        return f"/{lines.search} in no line"
+    return f"/{lines.search} {f'{lines.match:,} of' if lines.match else 'in'} {plural(lines.matches, 'line')}"

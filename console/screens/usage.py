@@ -44,8 +44,8 @@ class Usage(TableView[UsageInfo]):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._by = place.key if place.key in GROUPS else GROUPS[0]
-        self._span = SPANS[0]
+        asked = place.key if place.key in GROUPS else GROUPS[0]
+        self._by, self._span = place.turned or (asked, SPANS[0])
         self._found: Mapping[str, UsageInfo] = {}
         self._said: Line = []
         self._answered = False
@@ -86,9 +86,9 @@ class Usage(TableView[UsageInfo]):
         return tuple(subject for subject in super().subjects() if row_of(state, subject) is not None)
 
     def commands(self) -> list[Command]:
-        """Other sums."""
+        """Other sums; what is not there any more leads nowhere."""
         return [
-            *super().commands(),
+            *(each for each in super().commands() if each.id != "open" or self.subjects()),
             Command(
                 id="group",
                 label="by other",
@@ -109,6 +109,10 @@ class Usage(TableView[UsageInfo]):
             ),
             Command(id="again", label="ask again", key="a", group=self.NOUN, footer=80, run=self._ask),
         ]
+
+    def turned(self) -> tuple[str, ...]:
+        """Of what, and of when."""
+        return (self._by, self._span)
 
     def open_cursor(self) -> None:
         """Open what the cursor is on, where it is there still."""

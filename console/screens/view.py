@@ -107,9 +107,17 @@ class View(Widget):
     def tick(self, seen: Seen) -> None:
         """A second has passed: ages read differently."""
 
+    def looked_at(self) -> str:
+        """Node whose figures are read closely here, so that it measures oftener; empty is none."""
+        return ""
+
     def subjects(self) -> tuple[Subject, ...]:
         """What actions are about: the marked rows, else the row under the cursor."""
         return (self.place.subject,) if self.place.subject else ()
+
+    def aimed(self, action_id: str) -> tuple[Subject, ...]:
+        """What one action is about where that is not what the others are about; none is the same."""
+        return ()
 
     def commands(self) -> list[Command]:
         """What only this view can do."""
@@ -133,6 +141,14 @@ class View(Widget):
     def escape(self) -> bool:
         """Undo the innermost thing, such as a filter; whether there was one."""
         return False
+
+    def cursor_row(self) -> str:
+        """Row on which the cursor is to be again when one comes back."""
+        return ""
+
+    def turned(self) -> tuple[str, ...]:
+        """What its keys have turned it to, for when one comes back."""
+        return ()
 
     def document(self, state: ClusterState) -> tuple[Subject, object] | None:
         """What `y` shows: a subject and its row."""
@@ -166,6 +182,16 @@ def waiting_lines(desk: Desk) -> list[list[Span]]:
     if link.reason:
         return [[(link.reason, "bad")], [("trying again; nothing needs to be pressed", "dim")]]
     return [[(f"asking {desk.where}{signs().ellipsis}", "dim")]]
+
+
+def nothing_matches(filter_text: str) -> list[list[Span]]:
+    """What stands in a table whose filter hides every row."""
+    return [[("nothing matches ", "dim"), (filter_text, "strong")], [("esc", "key"), (" shows all", "dim")]]
+
+
+def counted(shown: int, total: int) -> str:
+    """How many rows there are, and of how many: `12`, `3 of 12`."""
+    return f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"
 
 
 def title(text: str, *facts: tuple[str, str]) -> Content:

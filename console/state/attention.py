@@ -14,7 +14,9 @@ from console.state.scopes import NEAR, REVOKED, fullest, standing_of, target_of
 from llmgw.api.actions import Target
 from llmgw.api.watch import CardRow, KeyRow, ModelRow, NodeRow, ReplicaRow, ScopeRow
 from llmgw.core.cluster import LOST_AFTER_S
+from llmgw.core.compute import shortfalls
 from llmgw.core.limits import period_end
+from llmgw.core.text import safe
 
 _NO_LEADER = "no control plane leads: nothing is changed or placed"
 MAX_PROBLEMS = 500
@@ -144,6 +146,19 @@ def _replicas(state: ClusterState, now: float) -> Iterator[Problem]:
                 f"failed on {replica.node} {age(now - replica.since)} ago: {replica.message or 'it gave no reason'}"
             )
             yield _problem(Severity.WARNING, Target.REPLICA, key, replica.model, sentence, "logs")
+        if replica.compute is not None or replica.shards:
+            yield from _computes(state, key, replica)
+
+
+def _computes(state: ClusterState, key: str, replica: ReplicaRow) -> Iterator[Problem]:
+    """Parts that use less of their cards than they were asked to: they serve, far slower than anybody expects."""
+    names = {shard.node for shard in replica.shards} or {replica.node}
+    indexes = {card.uuid: card.index for name in names if name in state.nodes for card in state.nodes[name].cards}
+    for node, sentence in shortfalls(replica, replica.shards, indexes.get):
+        said = f"on {node}: {safe(sentence)}"
+        yield replace(
+            _problem(Severity.WARNING, Target.REPLICA, key, replica.model, said, "logs"), part=f"computes {node}"
+        )
 
 
 def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:

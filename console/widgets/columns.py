@@ -75,6 +75,8 @@ class TableSpec(Generic[T]):
     """Column rows are first sorted by; none is their keys' order."""
     descending: bool = False
     markable: bool = True
+    arriving: bool = False
+    """Whether rows arrive at the top, the newest first: a cursor on the first row stays on the first row."""
     in_order: bool = False
     """Rows keep the order of their mapping and are never sorted."""
 

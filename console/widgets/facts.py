@@ -1,6 +1,7 @@
 """Facts about one thing, a name and a value each, in as many columns as there is room for; charts in a line each."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from console.figures import spark
 from console.signs import signs
@@ -9,8 +10,8 @@ from console.widgets.lines import Line, wrap
 from console.widgets.paint import Span, spans_width
 
 NAME_COLUMNS = 13
-LEAST_COLUMNS = 46
-"""A column of facts narrower than this is none."""
+TWO_FROM, THREE_FROM = 76, 138
+"""Columns from which facts stand in two columns, and in three: on a small screen rows are what is scarce."""
 MOST_ROWS = 6
 """Rows one fact takes."""
 SPARK_NAME_COLUMNS = 13
@@ -22,15 +23,19 @@ Fact = tuple[str, list[Span] | Span]
 
 
 def fact_lines(facts: Sequence[Fact], columns: int) -> list[Line]:
-    """Facts side by side where they fit, read column by column; below them, in rows of their own, those that do not."""
+    """Facts side by side where they fit, read column by column; those that do not have rows of their own below them.
+
+    What is told first stands first, also where it needs a row of its own.
+    """
     facts = [fact for fact in facts if _spans(fact)]
-    across = max(1, min(3, columns // LEAST_COLUMNS))
+    across = 1 + (columns >= TWO_FROM) + (columns >= THREE_FROM)
     room = columns // across - NAME_COLUMNS - 2
     long = [fact for fact in facts if spans_width([(plain(text), tone) for text, tone in _spans(fact)]) > room]
-    facts = [fact for fact in facts if fact not in long]
+    first = list(takewhile(lambda fact: fact in long, facts))
+    facts, long = [fact for fact in facts if fact not in long], long[len(first) :]
     deep = -(-len(facts) // across)
     each = columns // across
-    lines: list[Line] = []
+    lines: list[Line] = [line for fact in first for line in _long(fact, columns)]
     for row in range(deep):
         line: Line = []
         for place in range(across):

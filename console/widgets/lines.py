@@ -55,6 +55,10 @@ class Lines(LineWidget, ScrollView, can_focus=True):
         self.dropped = 0
         """Lines that were there and are no longer kept."""
         self._lines: deque[Line] = deque(maxlen=MAX_LINES)
+        self._hits: deque[bool] = deque(maxlen=MAX_LINES)
+        """Line by line, whether the search is in it."""
+        self._found: int | None = None
+        """Line the search is at, counted from the first that ever came."""
         self._rows: list[tuple[int, int]] = []
         """Screen row → (number of its line since the beginning, row within that line)."""
         self._wraps: dict[int, list[Line]] = {}
@@ -64,22 +68,35 @@ class Lines(LineWidget, ScrollView, can_focus=True):
         """Lines kept."""
         return len(self._lines)
 
+    @property
+    def matches(self) -> int:
+        """Lines the search is in."""
+        return sum(self._hits)
+
+    @property
+    def match(self) -> int:
+        """Which of them it is at, from 1; 0 for none."""
+        if self._found is None or self._found < self.dropped:
+            return 0
+        return sum(islice(self._hits, self._found - self.dropped + 1))
+
     def set_lines(self, lines: Iterable[Line]) -> None:
         """Show these lines in place of what is there."""
         fresh = [_cut(line) for line in lines]
         if fresh == list(self._lines):
             return
+        found = -1 if self._found is None else self._found - self.dropped
         self._lines.clear()
+        self._hits.clear()
         self.dropped = 0
-        self._lines.extend(fresh)
+        self._append(fresh)
+        # The same text told anew, as a row's document is: the search stays where it was.
+        self._found = found if 0 <= found < len(self._hits) and self._hits[found] else None
         self._lay_out()
 
     def add_lines(self, lines: Iterable[Line]) -> None:
         """Add lines at the end; the window goes along when it follows."""
-        for line in lines:
-            if len(self._lines) == MAX_LINES:
-                self.dropped += 1
-            self._lines.append(_cut(line))
+        self._append([_cut(line) for line in lines])
         self._lay_out()
 
     def replace_tail(self, start: int, lines: Iterable[Line]) -> None:
@@ -92,16 +109,26 @@ class Lines(LineWidget, ScrollView, can_focus=True):
             return
         for _ in before[same:]:
             self._lines.pop()
-        self._lines.extend(fresh[same:])
+            self._hits.pop()
+        self._append(fresh[same:])
         self._lay_out(start + same)
+
+    def _append(self, lines: list[Line]) -> None:
+        self.dropped += max(0, len(self._lines) + len(lines) - MAX_LINES)
+        self._lines.extend(lines)
+        self._hits.extend(map(self._hit, lines))
+
+    def _hit(self, line: Line) -> bool:
+        return bool(self.search) and self.search.casefold() in _plain_of(line).casefold()
 
     def text(self) -> str:
         """All lines as plain text."""
         return "\n".join("".join(plain(text, MAX_LINE_CHARS) for text, _ in line) for line in self._lines)
 
     def set_search(self, text: str) -> None:
-        """Mark `text` wherever it is, and go to the next place."""
-        self.search = text
+        """Mark `text` wherever it is, and go to the next place; to the last one before where there is none."""
+        self.search, self._found = text, None
+        self._hits = deque(map(self._hit, self._lines), maxlen=MAX_LINES)
         self.refresh()
         if text:
             self.action_find(1, from_here=True)
@@ -136,21 +163,23 @@ class Lines(LineWidget, ScrollView, can_focus=True):
         self._go(len(self._rows))
 
     def action_find(self, by: int, from_here: bool = False) -> None:
-        """Go to the next place of the search, or to the one before."""
-        if not self.search:
+        """Go to the next line the search is in, or to the one before; behind the last comes the first."""
+        hits = [number for number, hit in enumerate(self._hits) if hit]
+        if not hits or not self._rows:
             return
-        wanted = self.search.casefold()
-        here = round(self.scroll_y)
-        rows = len(self._rows)
-        order = range(here if from_here else here + by, rows) if by > 0 else range(here - 1, -1, -1)
-        lines = {}
-        for row in order:
-            number, part = self._rows[row]
-            if part == 0 or number not in lines:
-                lines[number] = wanted in _plain_of(self._lines[number]).casefold()
-            if lines[number] and part == 0:
-                self._go(row)
-                return
+        top = min(round(self.scroll_y), len(self._rows) - 1)
+        first, last = self._rows[top][0], self._rows[min(top + self.size.height, len(self._rows)) - 1][0]
+        here = -1 if self._found is None else self._found - self.dropped
+        if not first <= here <= last:
+            # Where one has scrolled to, or begins: what is in sight comes first.
+            here = first - 1 if by > 0 else first
+        if by > 0:
+            number = next((hit for hit in hits if hit > here), hits[-1] if from_here else hits[0])
+        else:
+            number = next((hit for hit in reversed(hits) if hit < here), hits[-1])
+        self._found = number + self.dropped
+        self._go(bisect_left(self._rows, (number, 0)))
+        self.post_message(self.Changed())
 
     def _go(self, row: int) -> None:
         last = max(0, len(self._rows) - self.size.height)

@@ -9,12 +9,15 @@ from typing import TypeVar
 from console.signs import signs
 from console.widgets.columns import Layout, Seen, TableSpec, cut_short, lay_out
 from console.widgets.lines import Line, wrap
-from console.widgets.table import GUTTER, Table
+from console.widgets.rows import GUTTER
+from console.widgets.table import Table
 from console.widgets.text_block import TextBlock
 
 T = TypeVar("T")
 MOST_ROWS = 6
 """Rows it takes; a longer word is told by the row's own page."""
+LEAST_SCREEN_ROWS = 12
+"""Rows of a screen below which the table needs all there is."""
 
 
 class Note(TextBlock):
@@ -37,7 +40,8 @@ class Note(TextBlock):
         if columns != self._columns:
             self._columns, self._deepest = columns, 0
         layout: Layout[T] = lay_out(spec.columns, columns - GUTTER)
-        lines = [] if row is None else _lines(cut_short(spec.columns, layout, row, seen), columns)
+        untold = row is None or self.app.size.height < LEAST_SCREEN_ROWS
+        lines = [] if untold or row is None else _lines(cut_short(spec.columns, layout, row, seen), columns)
         self._deepest = max(self._deepest, len(lines))
         # Said outright: a height that is asked for is not asked again where siblings share what is left of a screen.
         height = self.styles.height

@@ -1,7 +1,7 @@
 """What the reconciler orders, as messages to nodes. An order goes out or does not; nothing is kept for later."""
 
 from llmgw.agents.bridge import AgentServer
-from llmgw.agents.translate import drain_shard, rally_shard, start_shard, stop_shard
+from llmgw.agents.order_messages import drain_shard, rally_shard, start_shard, stop_shard
 from llmgw.core.catalog import Profile
 from llmgw.core.cluster import Replica
 from llmgw.core.secrets import engine_key

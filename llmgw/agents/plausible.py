@@ -28,6 +28,8 @@ NAME_CHARS = 128
 
 T = TypeVar("T")
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,254}")
+HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
+"""What may stand for a machine: a host name, or an address of either family."""
 
 
 def clean(text: str, limit: int = TEXT_CHARS) -> str:

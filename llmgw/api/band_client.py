@@ -1,19 +1,11 @@
 """The admin client's calls about bands."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TypeVar
-
-import msgspec
-
 from llmgw.api import types as t
-
-T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
+from llmgw.api.calls import Calls
 
 
-class BandCalls(ABC):
-    """One method an action; `_call` is the client's."""
+class BandCalls(Calls):
+    """One method an action."""
 
     def bands(self) -> list[t.BandInfo]:
         """Every band, those that go first first."""
@@ -34,14 +26,3 @@ class BandCalls(ABC):
     def team_band(self, team: str, band: str | None) -> t.Result:
         """Put a team's keys in a band."""
         return self._call("team.band", t.Result, {"name": team}, body=t.BandChoice(band=band))
-
-    @abstractmethod
-    def _call(
-        self,
-        action_id: str,
-        type_: type[T],
-        params: Mapping[str, str] | None = None,
-        query: Query | None = None,
-        body: msgspec.Struct | None = None,
-    ) -> T:
-        """Ask for what the action answers."""

@@ -7,17 +7,17 @@ import contextlib
 import http.client
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
 
 import msgspec
 
 from llmgw.api import types as t
 from llmgw.api.actions import Action, action
 from llmgw.api.band_client import BandCalls
+from llmgw.api.calls import Query, T
 from llmgw.api.connections import TcpConnection, UnixConnection
-from llmgw.api.key_client import KeyCalls, Query
+from llmgw.api.key_client import KeyCalls
 from llmgw.api.paths import PROBLEM_TYPE, fill, with_query
-from llmgw.api.problems import Denied, Refused, Unreachable, error_of
+from llmgw.api.problems import Denied, Refused, Unreachable, Usage, error_of
 from llmgw.api.request_client import RequestCalls
 from llmgw.api.series import SeriesAnswer
 from llmgw.api.targets import ServerTarget
@@ -35,8 +35,6 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Status of 10,000 replicas is about 5 MB; more than this is no answer of ours."""
 MAX_LINE_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
-
-T = TypeVar("T")
 
 
 class AdminClient(KeyCalls, BandCalls, RequestCalls, WeightsCalls):
@@ -78,6 +76,10 @@ class AdminClient(KeyCalls, BandCalls, RequestCalls, WeightsCalls):
     def cordon(self, node: str, on: bool) -> t.Result:
         """Cordon a node, or uncordon it."""
         return self._call("node.cordon" if on else "node.uncordon", t.Result, {"node": node})
+
+    def sample(self, node: str) -> t.Result:
+        """Ask a node for a fresh sample, which comes with the feed."""
+        return self._call("node.sample", t.Result, {"node": node})
 
     # -- models and replicas
 
@@ -213,6 +215,8 @@ class AdminClient(KeyCalls, BandCalls, RequestCalls, WeightsCalls):
         body: msgspec.Struct | None = None,
     ) -> T:
         route: Action = action(action_id)
+        if nameless := [name for name, value in (params or {}).items() if not value]:
+            raise Usage(f"{nameless[0]} is empty: give one")
         path = with_query(fill(route.path, params or {}), query)
         data = None if body is None else msgspec.json.encode(body)
         with self._open(route.method, path, data, timeout_s=self._timeout_s) as answer:

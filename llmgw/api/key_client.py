@@ -1,21 +1,14 @@
 """The admin client's calls about keys, teams, tenants and usage."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import date
-from typing import TypeVar
-
-import msgspec
 
 from llmgw.api import types as t
+from llmgw.api.calls import Calls, Query
 from llmgw.core.limits import Budget, ScopeKind
 
-T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
 
-
-class KeyCalls(ABC):
-    """One method an action; `_call` is the client's."""
+class KeyCalls(Calls):
+    """One method an action."""
 
     def keys(self) -> list[t.KeyInfo]:
         """API keys."""
@@ -79,14 +72,3 @@ class KeyCalls(ABC):
             "until": until.isoformat() if until else None,
         }
         return self._call("usage.list", list[t.UsageInfo], query=query)
-
-    @abstractmethod
-    def _call(
-        self,
-        action_id: str,
-        type_: type[T],
-        params: Mapping[str, str] | None = None,
-        query: Query | None = None,
-        body: msgspec.Struct | None = None,
-    ) -> T:
-        """Ask for what the action answers."""

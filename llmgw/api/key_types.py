@@ -135,6 +135,8 @@ class UsageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key_id: str = ""
+    key: str = ""
+    """The key's name; empty without a key, and where the key is not known any more."""
     model: str = ""
     team: str = ""
     tenant: str = ""

@@ -1,20 +1,13 @@
 """The admin client's calls about requests."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
 
-import msgspec
-
-from llmgw.api.key_client import Query
+from llmgw.api.calls import Calls, Query
 from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
 
-T = TypeVar("T")
 
-
-class RequestCalls(ABC):
-    """One method an action; `_call` is the client's."""
+class RequestCalls(Calls):
+    """One method an action."""
 
     def requests(self, query: RequestQuery) -> RequestPage:
         """Requests of the routers of the server's machine, the newest first."""
@@ -34,14 +27,3 @@ class RequestCalls(ABC):
     def request(self, request_id: str) -> RequestTold:
         """One request, and why it went as it did."""
         return self._call("request.show", RequestTold, {"id": request_id})
-
-    @abstractmethod
-    def _call(
-        self,
-        action_id: str,
-        type_: type[T],
-        params: Mapping[str, str] | None = None,
-        query: Query | None = None,
-        body: msgspec.Struct | None = None,
-    ) -> T:
-        """One request, its answer decoded; raises ClientError."""

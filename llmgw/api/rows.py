@@ -10,6 +10,7 @@ import msgspec
 from llmgw.api.types import EngineInfo, ProgressInfo, RouterInfo, ServerInfo, ShardInfo
 from llmgw.core.catalog import Model, ModelFacts
 from llmgw.core.cluster import MachinePart
+from llmgw.core.compute import Compute
 from llmgw.core.limits import Budget, Limits, ScopeKind
 
 
@@ -73,6 +74,8 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: int = 0
     restarts: int = 0
     adopted: bool = False
+    compute: Compute | None = None
+    """Where its engine said that it computes, the head's where it spans several nodes; absent where it did not say."""
     in_flight: int = 0
     breaker: str = ""
     """`open` when a router sends it nothing, `half-open` when one lets a single request find out; else empty."""

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from llmgw.core.compute import Compute
+
 
 class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One node's part of a replica."""
@@ -14,3 +16,5 @@ class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[str, ...] = ()
     message: str = ""
     adopted: bool = False
+    compute: Compute | None = None
+    """Where its engine said that it computes; absent where it did not say."""

@@ -36,6 +36,7 @@ from llmgw.api.weights_types import WeightsInfo as WeightsInfo
 from llmgw.api.weights_types import WeightsOrphans as WeightsOrphans
 from llmgw.api.weights_types import WeightsVerify as WeightsVerify
 from llmgw.core.catalog import Model, ModelFacts, Profile, Scaling
+from llmgw.core.compute import Compute
 from llmgw.core.verdicts import CardVerdict as CardVerdict
 from llmgw.core.verdicts import NodeVerdict as NodeVerdict
 from llmgw.core.verdicts import Suggestion as Suggestion
@@ -104,6 +105,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     restarts: int = 0
     adopted: bool = False
+    compute: Compute | None = None
+    """Where its engine said that it computes, the head's where it spans several nodes; absent where it did not say."""
     in_flight: int = 0
     breaker: str = ""
     """`open` when a router sends it nothing, `half-open` when one lets a single request find out; else empty."""
@@ -170,8 +173,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients reach the models, without a path: `http://gpu1:8080`."""
 
 
-class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`ctl model serve`: a source, and what is not left to the defaults."""
+class ServeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`ctl model serve`: a source, and what is not left to the defaults.
+
+    Defaults are not sent: an older server knows fewer fields.
+    """
 
     source: str
     name: str | None = None

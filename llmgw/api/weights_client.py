@@ -1,19 +1,13 @@
 """The admin client's calls about weights on the mirror."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
-import msgspec
+from collections.abc import Sequence
 
 from llmgw.api import types as t
-
-T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
+from llmgw.api.calls import Calls
 
 
-class WeightsCalls(ABC):
-    """One method an action; `_call` is the client's."""
+class WeightsCalls(Calls):
+    """One method an action."""
 
     def weights(self) -> list[t.WeightsInfo]:
         """Sets of weights on the mirror."""
@@ -38,14 +32,3 @@ class WeightsCalls(ABC):
     def remove_orphans(self, ids: Sequence[str]) -> t.Result:
         """Remove those of these sets that are orphans still."""
         return self._call("weights.remove-orphans", t.Result, body=t.OrphansRemove(ids=tuple(ids)))
-
-    @abstractmethod
-    def _call(
-        self,
-        action_id: str,
-        type_: type[T],
-        params: Mapping[str, str] | None = None,
-        query: Query | None = None,
-        body: msgspec.Struct | None = None,
-    ) -> T:
-        """Ask for what the action answers."""

@@ -3,12 +3,12 @@
 `llmgw agent check` says whether the engines installed here take the flags they are given.
 """
 
-import argparse
 import sys
 from functools import partial
 from pathlib import Path
 
 from llmgw.cli.launch import entry, guarded
+from llmgw.cli.parsing import Parser
 
 DEFAULT_DATA = Path("/var/lib/llmgw/agent")
 """Where a system service keeps a node's files."""
@@ -20,12 +20,11 @@ def main(arguments: list[str]) -> int:
         return _join(arguments[1:])
     if arguments[:1] == ["check"]:
         return _check(arguments[1:])
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="llmgw agent",
         description="Run a node's agent.",
         epilog="`llmgw agent join --help` tells how a machine becomes a node, and `llmgw agent check --help` how its "
         "engines are looked over.",
-        allow_abbrev=False,
     )
     parser.add_argument("-c", "--config", metavar="FILE", required=True, type=Path, help="agent.yaml")
     args = parser.parse_args(arguments)
@@ -39,9 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _join(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="llmgw agent join", description="Make this machine a node, once.", allow_abbrev=False
-    )
+    parser = Parser(prog="llmgw agent join", description="Make this machine a node, once.")
     parser.add_argument("token", metavar="TOKEN", help="what `llmgw ctl join-token` printed")
     parser.add_argument("url", metavar="URL", help="the control plane's agent port, HOST:PORT")
     parser.add_argument("--data", metavar="DIR", type=Path, default=DEFAULT_DATA, help="default: %(default)s")
@@ -58,10 +55,9 @@ def _join(arguments: list[str]) -> int:
 
 
 def _check(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="llmgw agent check",
         description="Ask every engine that is installed here whether it takes the flags it is given.",
-        allow_abbrev=False,
     )
     parser.add_argument("engines", metavar="ENGINE", nargs="*", help="only these; all that are here when none is named")
     parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="agent.yaml, for engines it names a place of")

@@ -1,6 +1,5 @@
 """`llmgw console`: what can be wrong is said before the screen is taken."""
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from typing import TypedDict
 
 from llmgw.api.problems import ClientError, Usage
 from llmgw.api.targets import resolve
+from llmgw.cli.parsing import Parser
 
 THEMES = ("auto", "dark", "light", "16")
 FEW_COLOURS = ("linux", "vt100", "vt220", "ansi", "xterm", "screen", "dumb")
@@ -16,9 +16,7 @@ FEW_COLOURS = ("linux", "vt100", "vt220", "ansi", "xterm", "screen", "dumb")
 
 def main(arguments: list[str]) -> int:
     """Run the console; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="llmgw console", description="Run a whole cluster from one screen.", allow_abbrev=False
-    )
+    parser = Parser(prog="llmgw console", description="Run a whole cluster from one screen.")
     parser.add_argument("--server", metavar="URL", help="unix:/path/admin.sock, a path, or http://HOST:PORT")
     parser.add_argument("--token-file", metavar="FILE", help="file whose first line is the admin token, for http")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")

@@ -7,12 +7,13 @@ server, 4 not allowed, 130 interrupted, 141 the reader of stdout went away.
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from llmgw.api.actions import ACTIONS, Action, Argument, Kind
 from llmgw.api.problems import ClientError, Exit
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.output import Output, abandon_stdout, tolerate_encoding
+from llmgw.cli.parsing import Parser
 from llmgw.core.money import NONE
 
 INTERRUPTED_EXIT = 130
@@ -43,14 +44,6 @@ MAX_DIGITS = 13
 _VERB = "_verb"
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose complaint is one sentence. Abbreviations are off everywhere: they would break with new options."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is; exit 2."""
-        self.exit(Exit.USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run one verb; its exit code."""
     tolerate_encoding()
@@ -70,26 +63,19 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED_EXIT
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of every verb of the registry."""
     shared = _global_options(argparse.SUPPRESS)
-    parser = _Parser(
-        prog="llmgw ctl",
-        description="Look at a cluster and change it.",
-        parents=[_global_options(None)],
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="llmgw ctl", description="Look at a cluster and change it.", parents=[_global_options(None)])
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
+    groups: dict[str, argparse._SubParsersAction[Parser]] = {}
     for verb, action in _spellings():
         name = verb[0]
         if len(verb) == 1:
             _add_verb(verbs, name, verb, action, shared)
             continue
         if name not in groups:
-            group = verbs.add_parser(
-                name, help=GROUPS[name], description=GROUPS[name], parents=[shared], allow_abbrev=False
-            )
+            group = verbs.add_parser(name, help=GROUPS[name], description=GROUPS[name], parents=[shared])
             if name in ALONE:
                 group.set_defaults(**{_VERB: ALONE[name]})
             groups[name] = group.add_subparsers(metavar="VERB", required=name not in ALONE)
@@ -101,13 +87,13 @@ def _spellings() -> list[tuple[tuple[str, ...], Action]]:
     return [(verb, action.spelled(verb)) for action in ACTIONS for verb in (action.verb, *action.views) if verb]
 
 
-def _global_options(missing: str | None) -> _Parser:
+def _global_options(missing: str | None) -> Parser:
     """Options that stand before or after the verb; after it, one that is not given must not undo one before it."""
 
     def default(value: object) -> object:
         return missing if missing is not None else value
 
-    options = _Parser(add_help=False, allow_abbrev=False)
+    options = Parser(add_help=False)
     group = options.add_argument_group("everywhere")
     group.add_argument(
         "--server", metavar="URL", default=default(None), help="unix:/path/admin.sock or http://HOST:PORT"
@@ -121,15 +107,13 @@ def _global_options(missing: str | None) -> _Parser:
 
 
 def _add_verb(
-    where: "argparse._SubParsersAction[_Parser]",
+    where: "argparse._SubParsersAction[Parser]",
     name: str,
     verb: tuple[str, ...],
     action: Action,
-    shared: _Parser,
+    shared: Parser,
 ) -> None:
-    parser = where.add_parser(
-        name, help=action.help, description=_sentence(action), parents=[shared], allow_abbrev=False
-    )
+    parser = where.add_parser(name, help=action.help, description=_sentence(action), parents=[shared])
     parser.set_defaults(**{_VERB: verb})
     for argument in action.arguments:
         _add_argument(parser, argument)
@@ -165,7 +149,9 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 def _integer(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at most {MAX_DIGITS} digits")
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is no whole number from 0 on: give digits alone, {MAX_DIGITS} at most"
+        )
     return int(text)
 
 
@@ -176,7 +162,7 @@ def _limit(text: str) -> int | str:
     try:
         return _integer(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, nor {NONE}") from error
+        raise argparse.ArgumentTypeError(f"{error}, or {NONE}") from error
 
 
 def _sentence(action: Action) -> str:

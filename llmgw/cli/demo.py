@@ -1,15 +1,12 @@
 """`llmgw demo`: the demo states its own options."""
 
-import argparse
-
 from llmgw.cli.launch import entry, guarded
+from llmgw.cli.parsing import Parser
 
 
 def main(arguments: list[str]) -> int:
     """Run the demo; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="llmgw demo", description="A cluster of one on this machine, with a real model.", allow_abbrev=False
-    )
+    parser = Parser(prog="llmgw demo", description="A cluster of one on this machine, with a real model.")
     entry("llmgw.demo.main", "add_arguments")(parser)
     args = parser.parse_args(arguments)
 

@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = "version" if arguments[0] == "--version" else arguments[0]
     module = HIDDEN.get(name) or COMMANDS.get(name, ("", ""))[0]
     if not module:
-        print(f"llmgw: {name[:80]!r} is not a command; known are {', '.join(COMMANDS)}", file=sys.stderr)
+        from llmgw.core.near import did_you_mean
+
+        hint = did_you_mean(name[:80], COMMANDS) or f"; known are {', '.join(COMMANDS)}"
+        print(f"llmgw: {name[:80]!r} is not a command{hint}", file=sys.stderr)
         return USAGE_EXIT
     return cast("Command", import_module(module).main)(arguments[1:])
 

@@ -9,6 +9,7 @@ from typing import TextIO
 
 import msgspec
 
+from llmgw.api.problems import Refused
 from llmgw.core.text import clip, display_width, safe
 
 GAP = "  "
@@ -22,8 +23,8 @@ class Output:
 
     def __init__(self, *, json: bool, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self.json = json
-        self._out = sys.stdout if out is None else out
-        self._err = sys.stderr if err is None else err
+        self._out = _open(sys.stdout) if out is None else out
+        self._err = _open(sys.stderr) if err is None else err
 
     def document(self, value: object) -> None:
         """`value` as indented JSON; signs a terminal would act on are escaped, which JSON reads the same."""
@@ -76,7 +77,13 @@ class Output:
         return shutil.get_terminal_size().columns if self._out.isatty() else None
 
     def _write(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        try:
+            print(text, file=self._out, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            abandon_stdout()
+            raise Refused(f"what was answered cannot be written: {error.strerror}") from error
 
 
 def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
@@ -86,6 +93,11 @@ def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], width: in
     if width is not None:
         widths = _shrink(widths, width - len(GAP) * (len(widths) - 1))
     return [_row(row, widths) for row in cells]
+
+
+def _open(stream: TextIO | None) -> TextIO:
+    """A standard stream; nowhere in place of one that was closed before this process began (`>&-`)."""
+    return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
 
 
 def _escaped(document: bytes) -> str:

@@ -5,13 +5,14 @@ import os
 from pathlib import Path
 
 from llmgw.cli.launch import entry, guarded
+from llmgw.cli.parsing import Parser
 from llmgw.core.addresses import parse_listen
 from llmgw.core.config import LISTEN_VARIABLES, load_server_config
 
 
 def main(arguments: list[str]) -> int:
     """Run the control plane; the exit code."""
-    parser = argparse.ArgumentParser(prog="llmgw server", description="Run a control plane.", allow_abbrev=False)
+    parser = Parser(prog="llmgw server", description="Run a control plane.")
     parser.add_argument("-c", "--config", metavar="FILE", required=True, type=Path, help="server.yaml")
     for key, variable in LISTEN_VARIABLES.items():
         parser.add_argument(f"--{key}", metavar="HOST:PORT", help=f"in place of the file's {key} and of {variable}")

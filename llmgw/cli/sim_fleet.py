@@ -1,16 +1,14 @@
 """`llmgw sim-fleet`: simulated nodes for a cluster that wants something to show, or to be exercised."""
 
-import argparse
-
 from llmgw.cli.launch import entry, guarded
+from llmgw.cli.parsing import Parser
 
 
 def main(arguments: list[str]) -> int:
     """Run the fleet; the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="llmgw sim-fleet",
         description="Simulated nodes that speak the real agent protocol and run the sim engine.",
-        allow_abbrev=False,
     )
     entry("llmgw.sim.fleet.main", "add_arguments")(parser)
     args = parser.parse_args(arguments)

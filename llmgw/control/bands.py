@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -13,6 +13,8 @@ from llmgw.control.feed import FeedServer
 from llmgw.control.leadership import Leadership
 from llmgw.core.admission import DEFAULT_BAND, Band, band_names, is_band_name
 from llmgw.core.errors import InvalidInput
+from llmgw.core.money import NONE
+from llmgw.core.units import plural
 from llmgw.store import bands as stored
 from llmgw.store import keys as stored_keys
 from llmgw.store import scopes as stored_scopes
@@ -34,12 +36,12 @@ class BandService:
         store: Store,
         leadership: Leadership,
         feed: FeedServer,
-        settings_changed: Callable[[Mapping[str, msgspec.Raw]], None],
+        read_settings: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._leadership = leadership
         self._feed = feed
-        self._settings_changed = settings_changed
+        self._read_settings = read_settings
 
     async def list(self) -> tuple[BandInfo, ...]:
         """Every band, those that go first first."""
@@ -73,9 +75,9 @@ class BandService:
         """Put a key in a band, or in its team's."""
         before, after = await self._leadership.lead(stored_keys.set_band, key_id, band, actor=actor)
         if before.band == after.band:
-            return Result(message=f"{after.id} is in {_key_band(band)} already")
+            return Result(message=f"{after.called} is in {_key_band(band)} already")
         self._feed.key_changed(after.digest)
-        sentence = f"{after.id}: {_key_band(before.band)} → {_key_band(after.band)}"
+        sentence = f"{after.called}: {_key_band(before.band)} → {_key_band(after.band)}"
         return Result(message=f"{sentence}; {self._feed.told()}")
 
     async def set_team(self, team: str, band: str | None, *, actor: str) -> Result:
@@ -86,14 +88,16 @@ class BandService:
         for digest in digests:
             self._feed.key_changed(digest)
         sentence = f"team {team}: {_team_band(before.band)} → {_team_band(after.band)}"
-        return Result(message=f"{sentence}, {len(digests)} living keys; {self._feed.told()}")
+        return Result(message=f"{sentence}, {plural(len(digests), 'living key')}; {self._feed.told()}")
 
     async def _tell(self) -> None:
-        self._settings_changed(await self._store.run(stored_settings.load_settings))
+        await self._read_settings()
 
 
 def _checked(name: str, change: BandChange) -> dict[str, int | float | None]:
     """What is to be changed; raises InvalidInput."""
+    if name == NONE:
+        raise InvalidInput(f"{name!r} means that a key or a team names no band: choose another name", field="name")
     if not is_band_name(name):
         raise InvalidInput(f"{name[:64]!r} is no band's name: 1 to 32 of a-z, 0-9, - and _", field="name")
     given: dict[str, int | float | None] = {}

@@ -9,17 +9,30 @@ import trio
 
 from llmgw.core.catalog import Model
 from llmgw.core.errors import NotFound
+from llmgw.core.near import did_you_mean
 from llmgw.core.snapshot import CatalogEntry
+from llmgw.store import catalog as stored_catalog
 from llmgw.store.catalog import CatalogEntry as StoredModel
+from llmgw.store.store import Store
 
 
 class Catalog:
-    """Entries by name. Replaced whole by `replace`, which only the watcher of the store calls."""
+    """Entries by name, replaced whole whenever the store was read."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._stored: dict[str, StoredModel] = {}
         self._restart_after: dict[str, float] = {}
+        self._reading = trio.Lock()
+
+    async def read(self, store: Store) -> None:
+        """Take in what the store holds; raises Unavailable.
+
+        One reading after the other: what was read earlier, before somebody else's change, never takes the place of what
+        was read later.
+        """
+        async with self._reading:
+            self.replace(await store.run(stored_catalog.list_models))
 
     def replace(self, stored: Iterable[StoredModel]) -> None:
         """What the store holds now."""
@@ -54,7 +67,8 @@ class Catalog:
             entry = next((e for e in self._stored.values() if name in e.spec.aliases), None)
         if entry is None:
             have = ", ".join(sorted(self._stored)[:8]) or "none yet; `llmgw ctl model serve SOURCE` adds one"
-            raise NotFound(f"there is no model {name!r}; models: {have}")
+            hint = did_you_mean(name, [*self._stored, *self.aliases()]) or f"; models: {have}"
+            raise NotFound(f"there is no model {name!r}{hint}")
         return entry
 
     def fallbacks(self) -> dict[str, tuple[str, ...]]:

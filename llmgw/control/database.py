@@ -1,6 +1,7 @@
 """The server's database, embedded or the operator's: opened, migrated, and an embedded one kept running."""
 
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -68,8 +69,10 @@ def database_url(config: ServerConfig) -> str:
     try:
         with Path(config.database_file).open("rb") as file:
             text = file.read(MAX_URL_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{config.database_file} cannot be read: {error}", field="database_file") from error
+    except OSError as error:
+        raise InvalidInput(f"{config.database_file} cannot be read: {error.strerror}", field="database_file") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{config.database_file} holds no URL: it is not text", field="database_file") from error
     return text.strip()
 
 
@@ -82,6 +85,8 @@ async def _migrate(store: Store) -> None:
         except Unavailable as error:
             if not told:
                 log.warning("waiting for the database: %s", error.message)
+                # Nothing answers yet that could be asked what is the matter.
+                print(f"llmgw server: waiting for the database: {error.message}", file=sys.stderr, flush=True)
                 told = True
             await trio.sleep(RETRY_S)
             continue

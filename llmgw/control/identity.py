@@ -7,16 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmgw.core.errors import InvalidInput
-from llmgw.core.layout import ServerLayout
+from llmgw.core.layout import ServerLayout, check_own
 from llmgw.core.secrets import CLUSTER_SECRET_BYTES
 
 
 def prepare(layout: ServerLayout) -> None:
-    """Make the data directory and those under it, private to the server's account."""
-    layout.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for directory in (layout.data, layout.run, layout.secrets, layout.log, layout.mirror, layout.spool):
-        directory.mkdir(exist_ok=True, mode=0o700)
-        directory.chmod(0o700)
+    """Make the data directory and those under it, private to the server's account; raises InvalidInput."""
+    check_own(layout.data)
+    try:
+        layout.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for directory in (layout.data, layout.run, layout.secrets, layout.log, layout.mirror, layout.spool):
+            directory.mkdir(exist_ok=True, mode=0o700)
+            directory.chmod(0o700)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} cannot be made: {error.strerror}", field="data") from error
 
 
 def server_id(layout: ServerLayout) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from llmgw.control.loads import LoadBook
-from llmgw.control.resting import Resting
+from llmgw.control.replica_book import ReplicaBook
+from llmgw.control.sensor_book import SensorBook
 from llmgw.control.touched import Touched
-from llmgw.core import shards
 from llmgw.core.cluster import (
     HEARTBEAT_S,
     LOST_AFTER_S,
@@ -18,7 +18,6 @@ from llmgw.core.cluster import (
     Node,
     NodeLink,
     Replica,
-    ShardState,
 )
 from llmgw.core.figures import CardFigures, NodeFigures, ReplicaFigures
 from llmgw.core.wear import CardWear
@@ -27,6 +26,13 @@ ROUTING_HOLD_S = 10.0
 """After a takeover routers go on by what they heard last until the nodes spoke, which takes them a few seconds."""
 SETTLE_S = LOST_AFTER_S
 """Known nodes have this long after a takeover to say what they run."""
+MOMENTARY_FIELDS = (
+    *("cpu_temperature_c", "cpu_power_w", "inlet_temperature_c"),
+    *("network_in_bytes_per_s", "network_out_bytes_per_s", "infiniband_in_bytes_per_s", "infiniband_out_bytes_per_s"),
+)
+"""Readings of a node that have no last word that outlives their sensor."""
+NODE_FIELDS = ("cpu_percent", "load_1m", "memory_available_bytes", "disk_free_bytes")
+"""Readings of a node of which the last one stays where a sample has none."""
 
 
 class Inventory:
@@ -43,14 +49,9 @@ class Inventory:
         self._connected: set[str] = set()
         self._heard: set[str] = set()
         """Nodes that spoke since this process leads."""
-        self._replicas: dict[str, Replica] = {}
-        self._cards: dict[str, CardFigures] = {}
-        self._wear: dict[str, CardWear] = {}
-        self._resting = Resting()
-        self._engines: dict[str, dict[str, ReplicaFigures]] = {}
-        """What engines take, by node and replica."""
+        self._replicas = ReplicaBook(clock, self._touched, spoke=self._spoke)
+        self._sensors = SensorBook(clock)
         self._problems: dict[str, tuple[str, ...]] = {}
-        self._failures: dict[str, int] = {}
         self.loads = LoadBook(clock, self.replica)
         """What engines say of their own work."""
         self._since = clock()
@@ -58,9 +59,8 @@ class Inventory:
     def new_term(self) -> None:
         """This process begins to lead: what it heard in an earlier term is forgotten, nodes are waited for anew."""
         self._heard = set()
-        self._replicas = {}
+        self._replicas.clear()
         self.loads.clear()
-        self._failures = {}
         self._since = self._clock()
         self._touched.everything()
 
@@ -81,9 +81,9 @@ class Inventory:
             self._forget_cards(Node(name=gone))
             del self._nodes[gone]
             self._told.pop(gone, None)
-            self._engines.pop(gone, None)
+            self._sensors.forget_node(gone)
             self.loads.forget(gone)
-            self._leave(gone, [r for r in self._replicas.values() if gone in r.nodes])
+            self._replicas.left(gone, self._replicas.on(gone))
             self._touched.everything()
         self._changed()
 
@@ -106,12 +106,7 @@ class Inventory:
         self._problems[node.name] = tuple(problems)
         self._connected.add(node.name)
         self._heard.add(node.name)
-        before = {k: r for k, r in self._replicas.items() if node.name in r.nodes}
-        self._leave(node.name, [before[gone] for gone in before.keys() - {r.id for r in replicas}])
-        for replica in replicas:
-            # A node speaks for its own replicas only, whatever ids it names.
-            if replica.id in before or replica.id not in self._replicas:
-                self._merge(replica, before.get(replica.id), now)
+        self._replicas.told(node.name, replicas)
         self._touch_node(node.name)
         self._changed()
 
@@ -167,16 +162,10 @@ class Inventory:
             else card
             for card in node.cards
         )
-        # These have no last word that outlives their sensor.
-        heat = {k: getattr(figures, k) for k in HEAT_FIELDS}
-        self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given, **heat)
-        self._engines[name] = figures.replicas
-        # Only its own cards: names it makes up take no memory and change nobody else's figures.
-        told = {card.uuid: figures.cards[card.uuid] for card in cards if card.uuid in figures.cards}
-        if any(_lasting(self.figures(uuid)) != _lasting(sensed) for uuid, sensed in told.items()):
+        momentary = {k: getattr(figures, k) for k in MOMENTARY_FIELDS}
+        self._nodes[name] = msgspec.structs.replace(node, cards=cards, **given, **momentary)
+        if self._sensors.sensed(name, [card.uuid for card in cards], figures):
             self._touched.node(name)
-        self._cards.update(told)
-        self._resting.hear(told, self._clock())
         self._told[name] = self._clock()
         self._touched.figures(name)
 
@@ -184,69 +173,40 @@ class Inventory:
         """Newest counts of what wears out, of the node's own cards."""
         node = self._nodes.get(name)
         if node is not None:
-            self._wear.update({card.uuid: wear[card.uuid] for card in node.cards if card.uuid in wear})
+            self._sensors.worn([card.uuid for card in node.cards], wear)
             self._touched.node(name)
 
     def shard_changed(self, node: str, replica: Replica) -> None:
         """A status of a shard the agent has; one the leader never heard of is taken in when it says what it is."""
-        known = self._replicas.get(replica.id)
-        if known is not None and node not in known.nodes:
-            return
-        if known is not None and known.shards:
-            self._merge(msgspec.structs.replace(replica, node=node), known, self._clock())
-        elif replica.state is ShardState.STOPPED:
-            self._replicas.pop(replica.id, None)
-            self._touched.replica(replica.id)
-        elif known is not None or replica.model:
-            self._merge(msgspec.structs.replace(replica, node=node), known, self._clock())
-        self._changed()
+        if self._replicas.changed(node, replica):
+            self._changed()
 
     def progressed(self, node: str, replica_ids: Sequence[str], progress: FetchProgress) -> None:
         """A download moved; not a transition. Replicas that are gone are ignored."""
-        for replica_id in replica_ids:
-            known = self._replicas.get(replica_id)
-            if known is not None and node in known.nodes:
-                moved = msgspec.structs.replace(progress, at=self._clock())
-                self._replicas[replica_id] = (
-                    shards.progressed(known, node, moved)
-                    if known.shards
-                    else msgspec.structs.replace(known, progress=moved)
-                )
-                self._touched.replica(replica_id)
+        self._replicas.progressed(node, replica_ids, progress)
 
     # -- what the reconciler does
 
     def ordered(self, replica: Replica) -> None:
         """A start was sent."""
-        now = self._clock()
-        self._replicas[replica.id] = msgspec.structs.replace(replica, since=now, started_at=now)
-        self._touched.replica(replica.id)
+        self._replicas.ordered(replica)
 
     def draining(self, replica_id: str, reason: str) -> None:
         """A drain was sent; the replica leaves routing now, whatever the agent answers."""
-        known = self._replicas.get(replica_id)
-        if known is not None:
-            self._replicas[replica_id] = msgspec.structs.replace(
-                known, state=ShardState.DRAINING, since=self._clock(), message=reason
-            )
-            self._touched.replica(replica_id)
+        self._replicas.draining(replica_id, reason)
 
     def restart(self, replica_id: str) -> None:
         """The replica no longer counts as what is wanted; the reconciler replaces it."""
-        known = self._replicas.get(replica_id)
-        if known is not None:
-            self._replicas[replica_id] = msgspec.structs.replace(known, spec_hash="restart")
-            self.forgive(known.model)
+        if self._replicas.unwanted(replica_id):
             self._changed()
 
     def forget(self, replica_id: str) -> None:
         """A failed replica was cleared."""
-        self._replicas.pop(replica_id, None)
-        self._touched.replica(replica_id)
+        self._replicas.forget(replica_id)
 
     def forgive(self, model: str) -> None:
         """The next replica of the model starts without a pause."""
-        self._failures.pop(model, None)
+        self._replicas.forgive(model)
 
     # -- what anyone may read
 
@@ -272,7 +232,7 @@ class Inventory:
 
     def replicas(self) -> tuple[Replica, ...]:
         """Every replica, by id."""
-        return tuple(replica for _, replica in sorted(self._replicas.items()))
+        return self._replicas.all()
 
     def replica(self, replica_id: str) -> Replica | None:
         """One replica."""
@@ -280,27 +240,27 @@ class Inventory:
 
     def failures(self, model: str) -> int:
         """Replicas of the model that failed in a row."""
-        return self._failures.get(model, 0)
+        return self._replicas.failures(model)
 
     def figures(self, card_uuid: str) -> CardFigures:
         """A card's newest readings."""
-        return self._cards.get(card_uuid, CardFigures())
+        return self._sensors.figures(card_uuid)
 
     def resting_since(self, card_uuid: str) -> float | None:
         """The moment from which a card did nothing; none while it works or does not tell."""
-        return self._resting.since(card_uuid)
+        return self._sensors.resting_since(card_uuid)
 
     def wear(self, card_uuid: str) -> CardWear | None:
         """A card's newest counts; none where it keeps none."""
-        return self._wear.get(card_uuid)
+        return self._sensors.wear(card_uuid)
 
     def takes(self, replica: Replica) -> ReplicaFigures:
         """What a replica's engine takes of its node."""
-        return self._engines.get(replica.node, {}).get(replica.id, ReplicaFigures())
+        return self._sensors.takes(replica)
 
     def engines(self, node: str) -> Mapping[str, ReplicaFigures]:
         """What the node's engines take, by replica."""
-        return self._engines.get(node, {})
+        return self._sensors.engines(node)
 
     def problems(self, node: str) -> tuple[str, ...]:
         """What the node's agent complains of."""
@@ -312,8 +272,8 @@ class Inventory:
         worn = (
             f"card {card.index}: {text}"
             for card in (node.cards if node is not None else ())
-            if card.healthy and card.uuid in self._wear
-            for text in self._wear[card.uuid].problems()
+            if card.healthy
+            for text in self._sensors.complaints(card.uuid)
         )
         return (*self.problems(name), *worn)
 
@@ -332,10 +292,12 @@ class Inventory:
     def _forget_cards(self, node: Node) -> None:
         """Readings of cards that the node, as it now describes itself, does not have any more."""
         known = self._nodes.get(node.name)
-        for gone in {card.uuid for card in known.cards} - {card.uuid for card in node.cards} if known else ():
-            self._cards.pop(gone, None)
-            self._wear.pop(gone, None)
-            self._resting.forget(gone)
+        if known is not None:
+            self._sensors.forget_cards({card.uuid for card in known.cards} - {card.uuid for card in node.cards})
+
+    def _spoke(self, node: str) -> bool:
+        """Whether the node is connected and spoke since this process leads."""
+        return node in self._heard and node in self._connected
 
     def _touch_node(self, name: str) -> None:
         """The node itself changed, or whether it is heard."""
@@ -347,79 +309,6 @@ class Inventory:
         if node.name in self._connected:
             return NodeLink.CONNECTED
         return NodeLink.LOST if now - node.heard_at >= LOST_AFTER_S else NodeLink.SILENT
-
-    def _leave(self, node: str, replicas: Iterable[Replica]) -> None:
-        """The node does not run these: gone with it, or failed where other nodes have a part in them."""
-        for replica in replicas:
-            if replica.shards:
-                self._became(shards.missed(replica, node), replica, self._clock())
-            else:
-                del self._replicas[replica.id]
-                self._touched.replica(replica.id)
-
-    def _became(self, replica: Replica, known: Replica, now: float) -> None:
-        """A replica on several nodes changed on one of them; it is gone when it is gone from all."""
-        self._touched.replica(replica.id)
-        if shards.ended(replica) and replica.state is not ShardState.FAILED:
-            self._replicas.pop(replica.id, None)
-            return
-        moved = replica.state is not known.state
-        if moved:
-            self._count(replica)
-        self._replicas[replica.id] = msgspec.structs.replace(replica, since=now if moved else known.since)
-
-    def _assembled(self, told: Replica) -> Replica:
-        """A replica first heard of by one of its nodes; others that spoke before and did not name it run none of it."""
-        replica = shards.assemble(told, told.node)
-        for node in replica.nodes:
-            if node != told.node and node in self._heard and node in self._connected:
-                replica = shards.missed(replica, node)
-        return replica
-
-    def _count(self, replica: Replica) -> None:
-        """Failures in a row, told of a replica whose state is new."""
-        if replica.state is ShardState.FAILED:
-            self._failures[replica.model] = self._failures.get(replica.model, 0) + 1
-        elif replica.state is ShardState.READY:
-            self._failures.pop(replica.model, None)
-
-    def _merge(self, told: Replica, known: Replica | None, now: float) -> None:
-        """Take in what was told; `since` moves only with the state, and a transition clears the download."""
-        if known is not None and known.shards:
-            self._became(shards.heard(known, told.node, told), known, now)
-            return
-        self._touched.replica(told.id)
-        if known is None:
-            whole = self._assembled(told) if told.shards else told
-            self._replicas[told.id] = msgspec.structs.replace(whole, since=now, started_at=now)
-            return
-        state = told.state
-        if known.state is ShardState.DRAINING and told.live:
-            # What was ordered to go does not come back, whatever was on its way or the agent forgot.
-            state = ShardState.DRAINING
-        moved = state is not known.state
-        if moved:
-            self._count(msgspec.structs.replace(known, state=state))
-        self._replicas[told.id] = msgspec.structs.replace(
-            known,
-            state=state,
-            endpoint=told.endpoint or known.endpoint,
-            pid=told.pid,
-            message=told.message,
-            adopted=told.adopted,
-            restarts=told.restarts,
-            since=now if moved else known.since,
-            progress=None if moved else known.progress,
-        )
-
-
-HEAT_FIELDS = ("cpu_temperature_c", "cpu_power_w", "inlet_temperature_c")
-NODE_FIELDS = ("cpu_percent", "load_1m", "memory_available_bytes", "disk_free_bytes")
-
-
-def _lasting(figures: CardFigures) -> tuple[float | None, bool]:
-    """What of a card's readings seldom changes: its power limit, and whether its SMs are counted."""
-    return figures.power_limit_w, figures.sm_active_percent is not None
 
 
 def _used(figures: NodeFigures, uuid: str) -> int | None:

@@ -89,26 +89,26 @@ class KeyService:
         """Refuse a key from now on."""
         key = await self._leadership.lead(stored_keys.revoke_key, key_id, actor=actor)
         self._feed.key_changed(key.digest)
-        return Result(message=f"{key.name} ({key.id}) revoked: {self._feed.told()} and refuse it now")
+        return Result(message=f"{key.called} revoked: {self._feed.told()} and refuse it now")
 
     async def set_limits(self, key_id: str, change: LimitsChange, *, actor: str) -> Result:
         """Change the limits given."""
         given = changed_limits(change)
         before, after = await self._leadership.lead(stored_keys.set_limits, key_id, given, actor=actor)
-        return self._changed(after, limits_sentence(after.id, before.limits, after.limits))
+        return self._changed(after, limits_sentence(after.called, before.limits, after.limits))
 
     async def set_budgets(self, key_id: str, budgets: tuple[Budget, ...], *, actor: str) -> Result:
         """Set all budgets."""
         check_budgets(budgets)
         before, after = await self._leadership.lead(stored_keys.set_budgets, key_id, in_order(budgets), actor=actor)
-        return self._changed(after, budget_sentence(after.id, before.budgets, after.budgets))
+        return self._changed(after, budget_sentence(after.called, before.budgets, after.budgets))
 
     async def move(self, key_id: str, team: str | None, *, actor: str) -> Result:
         """Put a key under a team, or under none."""
         before, after = await self._leadership.lead(stored_keys.move_key, key_id, team, actor=actor)
         if before.team == after.team:
-            return Result(message=f"{after.id} is under {_team(after.team)} already")
-        return self._changed(after, f"{after.id}: {_team(before.team)} → {_team(after.team)}")
+            return Result(message=f"{after.called} is under {_team(after.team)} already")
+        return self._changed(after, f"{after.called}: {_team(before.team)} → {_team(after.team)}")
 
     def _changed(self, key: stored_keys.Key, sentence: str) -> Result:
         self._feed.key_changed(key.digest)

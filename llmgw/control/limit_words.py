@@ -20,14 +20,14 @@ def changed_limits(change: LimitsChange) -> dict[str, int | None]:
 
 
 def limits_sentence(who: str, before: Limits, after: Limits) -> str:
-    """`key-1: 60 rpm → 60 rpm · 4 at once`."""
+    """`nightly (key-1): 60 rpm → 60 rpm · 4 at once`."""
     if before == after:
         return f"{who}: {limits_text(after)}, as before"
     return f"{who}: {limits_text(before)} → {limits_text(after)}"
 
 
 def budget_sentence(who: str, before: tuple[Budget, ...], after: tuple[Budget, ...]) -> str:
-    """`key-1: budget none → 50.00/month`."""
+    """`nightly (key-1): budget none → 50.00/month`."""
     if before == after:
         return f"{who}: budget {budgets_text(after)}, as before"
     return f"{who}: budget {budgets_text(before)} → {budgets_text(after)}"

@@ -33,7 +33,9 @@ async def resolve(host: str, port: int) -> Address:
     text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         found = await trio.socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {text}: {error.strerror or error}") from error
+    except (OverflowError, UnicodeError) as error:
         raise InvalidInput(f"cannot listen on {text}: {error}") from error
     family, _, _, _, address = found[0]
     return Address(family=family, host=str(address[0]), port=port, text=text)
@@ -42,6 +44,15 @@ async def resolve(host: str, port: int) -> Address:
 def check_free(address: Address) -> None:
     """Raises Conflict when another program listens there; without this, SO_REUSEPORT would share its port silently."""
     with contextlib.closing(_bind(address, address.port, shared=False)):
+        pass
+
+
+def check_possible(address: Address) -> None:
+    """Raises InvalidInput for an address that is not this machine's, Conflict for one that others have to themselves.
+
+    Routers that outlived their server may serve there: they share it.
+    """
+    with contextlib.closing(_bind(address, address.port, shared=True)):
         pass
 
 

@@ -91,6 +91,7 @@ def replica_row(
         slots=replica.slots,
         restarts=replica.restarts,
         adopted=replica.adopted,
+        compute=replica.compute,
         in_flight=in_flight,
         breaker=breaker,
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)

@@ -138,10 +138,12 @@ def _tail(path: Path, tail: int) -> tuple[int, list[str]]:
     with path.open("rb") as file:
         end = file.seek(0, 2)
         file.seek(max(0, end - TAIL_BYTES))
-        lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
+        # At line feeds alone: a page or line separator within a line is one of its characters.
+        lines = file.read(TAIL_BYTES).removesuffix(b"\n").split(b"\n")
     if end > TAIL_BYTES:
         lines = lines[1:]
-    return end, lines[-tail:] if tail else []
+    kept = lines[-tail:] if tail and lines != [b""] else []
+    return end, [line.decode(errors="replace") for line in kept]
 
 
 def _read_from(path: Path, position: int) -> tuple[int, bytes]:

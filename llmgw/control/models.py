@@ -9,6 +9,7 @@ import trio
 from llmgw.api.types import Explanation, ModelInfo, ModelResult, Result, ServeRequest
 from llmgw.control import external, views
 from llmgw.control.catalog import Catalog
+from llmgw.control.compute_views import compute_sentence
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
 from llmgw.control.reconciler import Reconciler
@@ -204,13 +205,15 @@ class ModelService:
         decision = place(entry, snapshot)
         live = [r for r in snapshot.replicas if r.model == entry.model.name and r.live and not dry_run]
         placed = tuple(sorted({node for r in live for node in r.nodes}))
+        computes = compute_sentence(live, snapshot)
+        sentence = _explain_sentence(entry, live_count=len(live), placed=placed, decision_message=decision.message)
         return Explanation(
             model=entry.model.name,
             dry_run=dry_run,
             placed=placed,
             would_place=decision.placement.where if decision.placement else None,
             spans=_spans(entry.model, decision.placement),
-            message=_explain_sentence(entry, live_count=len(live), placed=placed, decision_message=decision.message),
+            message=f"{sentence}; {computes}" if computes else sentence,
             need_bytes=decision.need.total_bytes if decision.need else 0,
             need_host_bytes=decision.need.host_bytes if decision.need else 0,
             need_detail=decision.need.detail if decision.need else "",

@@ -1,7 +1,7 @@
 """Machines: who may join, who has joined, who takes new replicas. Who is admitted is answered from memory, at once."""
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 
 from llmgw.agents.enrol import Enrolment
 from llmgw.api.types import JoinToken, JoinTokenCreate, NodeInfo, Result
@@ -9,13 +9,15 @@ from llmgw.control import views
 from llmgw.control.builds import BuildService
 from llmgw.control.inventory import Inventory
 from llmgw.control.leadership import Leadership
-from llmgw.control.pki import Authority
+from llmgw.control.pki import NODE_LIFE, Authority
 from llmgw.control.reconciler import Reconciler
 from llmgw.control.sentences import staying
-from llmgw.core.errors import InvalidInput, NotAllowed, NotFound
+from llmgw.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from llmgw.core.near import did_you_mean
 from llmgw.store import nodes as stored_nodes
 from llmgw.store import tokens as stored_tokens
 from llmgw.store.nodes import NodeRow
+from llmgw.wire.llmgw.v1 import EnrollResponse
 
 MAX_TOKEN_MINUTES = 24 * 60
 
@@ -40,6 +42,7 @@ class NodeService:
         self._builds = builds
         self._agents_url = agents_url
         self._serials: dict[str, str] = {}
+        self._ends: dict[str, datetime] = {}
         self.enrolment = Enrolment(
             authority=authority,
             create=self._create_token,
@@ -53,12 +56,27 @@ class NodeService:
         """The nodes as the store has them now."""
         living = [row for row in rows if row.evicted is None]
         self._serials = {row.name: row.serial for row in living}
+        self._ends = {row.name: row.renewed + NODE_LIFE for row in living}
         self._builds.replace(living)
         self._inventory.expect((row.name, row.cordoned) for row in living)
 
     def allowed(self, node: str, serial: str) -> bool:
         """Whether this certificate is the node's current one."""
         return self._serials.get(node) == serial
+
+    @property
+    def certificate_ends(self) -> Mapping[str, datetime]:
+        """When each node's certificate ends, by the node's name."""
+        return self._ends
+
+    async def renew(self, node: str, serial: str, csr_pem: bytes) -> EnrollResponse:
+        """A new life for a node's certificate; raises Conflict while it is too early for that."""
+        end = self._ends.get(node)
+        if end is not None and end - datetime.now(UTC) > NODE_LIFE / 2:
+            raise Conflict(
+                f"the certificate of {node} ends on {end:%Y-%m-%d}, and is renewed in the last half of its life"
+            )
+        return await self.enrolment.renew(node, serial, csr_pem)
 
     def list(self) -> tuple[NodeInfo, ...]:
         """Every node."""
@@ -69,7 +87,8 @@ class NodeService:
         found = next((info for info in self.list() if info.name == name), None)
         if found is None:
             have = ", ".join(n.name for n in self.list()[:8]) or "none yet; `llmgw ctl join-token` adds one"
-            raise NotFound(f"there is no node {name!r}; nodes: {have}")
+            hint = did_you_mean(name, [info.name for info in self.list()]) or f"; nodes: {have}"
+            raise NotFound(f"there is no node {name!r}{hint}")
         return found
 
     async def cordon(self, name: str, on: bool, *, actor: str) -> Result:
@@ -109,3 +128,4 @@ class NodeService:
             stored_nodes.upsert_node, name=node, fingerprint=fingerprint, serial=serial, actor=f"node:{node}"
         )
         self._serials[node] = serial
+        self._ends[node] = datetime.now(UTC) + NODE_LIFE

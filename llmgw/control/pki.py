@@ -52,6 +52,9 @@ class Authority:
         self.cluster_id = cluster_id
         self._key = key
         self._ca = ca
+        self._names: tuple[str, ...] = ()
+        self._contexts: list[ssl.SSLContext] = []
+        """Made by `_serving`: they show a renewed certificate to whoever connects next."""
 
     @classmethod
     def open(cls, secrets: Path, *, names: Sequence[str] = (), now: dt.datetime | None = None) -> "Authority":
@@ -66,6 +69,7 @@ class Authority:
         key = load_key(secrets / "ca.key", may_make=not (secrets / "ca.crt").exists())
         ca = load_ca(secrets / "ca.crt", key, cluster_id, moment)
         authority = cls(secrets, cluster_id, key, ca)
+        authority._names = tuple(names)
         authority.ensure_server_certificate(names, now=moment)
         return authority
 
@@ -95,14 +99,28 @@ class Authority:
         write(path, leaf.public_bytes(serialization.Encoding.PEM) + self.ca_pem)
         return True
 
-    def sign_node(self, csr_pem: bytes, node: str, *, now: dt.datetime | None = None) -> NodeCertificate:
+    def renew(self, now: dt.datetime) -> bool:
+        """Make the control plane's certificate anew if its life nears the end, and serve with it; True if it did.
+
+        Raises OSError when it cannot be written; the one in use stays then.
+        """
+        if not self.ensure_server_certificate(self._names, now=now):
+            return False
+        for context in self._contexts:
+            context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
+        return True
+
+    def sign_node(
+        self, csr_pem: bytes, node: str, *, serial: str | None = None, now: dt.datetime | None = None
+    ) -> NodeCertificate:
         """A client certificate for `node`. Only the request's key is used: name, role and life are the server's.
 
+        `serial` is kept where a certificate is renewed: by it a node is admitted, whichever of the two it shows.
         Raises InvalidInput for a bad name or a request that is not one for an EC P-256 key.
         """
         check_node_name(node)
         moment = now or _now()
-        builder = self._builder(Role.NODE, node, _request_key(csr_pem), moment, NODE_LIFE)
+        builder = self._builder(Role.NODE, node, _request_key(csr_pem), moment, NODE_LIFE, serial=serial)
         uri = x509.UniformResourceIdentifier(node_uri(self.cluster_id, node))
         builder = builder.add_extension(x509.SubjectAlternativeName([uri]), critical=False)
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -133,10 +151,18 @@ class Authority:
         context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
         context.load_verify_locations(cadata=self.ca_pem.decode())
         context.verify_mode = verify
+        self._contexts.append(context)
         return context
 
     def _builder(
-        self, role: Role, name: str, key: ec.EllipticCurvePublicKey, now: dt.datetime, life: dt.timedelta
+        self,
+        role: Role,
+        name: str,
+        key: ec.EllipticCurvePublicKey,
+        now: dt.datetime,
+        life: dt.timedelta,
+        *,
+        serial: str | None = None,
     ) -> x509.CertificateBuilder:
         ca_key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         return (
@@ -144,7 +170,7 @@ class Authority:
             .subject_name(subject_of(name, role.value))
             .issuer_name(self._ca.subject)
             .public_key(key)
-            .serial_number(x509.random_serial_number())
+            .serial_number(x509.random_serial_number() if serial is None else int(serial, 16))
             .not_valid_before(now - BACKDATED)
             .not_valid_after(min(now + life, self._ca.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

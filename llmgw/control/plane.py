@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
@@ -30,9 +30,11 @@ from llmgw.control.nodes import NodeService
 from llmgw.control.plane_bands import BandPlane
 from llmgw.control.plane_engines import EnginePlane
 from llmgw.control.plane_keys import KeyPlane
+from llmgw.control.plane_samples import SamplePlane
 from llmgw.control.plane_weights import WeightsPlane
 from llmgw.control.reconciler import Reconciler
 from llmgw.control.requests import RequestReader
+from llmgw.control.samples import SampleService
 from llmgw.control.scopes import ScopeService
 from llmgw.control.traffic import TrafficMeter
 from llmgw.control.weights_service import WeightsService
@@ -46,7 +48,7 @@ from llmgw.store import settings as stored_settings
 from llmgw.store.store import Store
 
 
-class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
+class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane, SamplePlane):
     """`web.ports.ControlPlane` over the services of one server."""
 
     def __init__(
@@ -66,10 +68,11 @@ class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
         bands: BandService,
         logs: LogService,
         checks: EngineCheckService,
+        samples: SampleService,
         builds: BuildService,
         requests: RequestReader,
         database: Callable[[], str],
-        settings_changed: Callable[[dict[str, msgspec.Raw]], None],
+        read_settings: Callable[[], Awaitable[None]],
         weights: WeightsService,
         traffic: TrafficMeter,
         series: SeriesService,
@@ -81,6 +84,7 @@ class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
         BandPlane.__init__(self, bands)
         WeightsPlane.__init__(self, weights)
         EnginePlane.__init__(self, checks, builds)
+        SamplePlane.__init__(self, samples)
         self._cluster_id = cluster_id
         self._store = store
         self._leadership = leadership
@@ -93,7 +97,7 @@ class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
         self._logs = logs
         self._requests = requests
         self._database = database
-        self._settings_changed = settings_changed
+        self._read_settings = read_settings
         self._traffic = traffic
         self._series = series
         self._live = live
@@ -318,7 +322,7 @@ class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane):
         before = await self.setting(key)
         checked = settings.decode(key, bytes(value))
         await self._leadership.lead(stored_settings.set_setting, key, checked, actor=actor)
-        self._settings_changed(await self._store.run(stored_settings.load_settings))
+        await self._read_settings()
         return t.Result(message=f"{key}: {bytes(before.value).decode()} → {msgspec.json.encode(checked).decode()}")
 
     async def audit(self, since: datetime | None, limit: int) -> Sequence[t.AuditEntry]:

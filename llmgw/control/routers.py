@@ -6,7 +6,6 @@ another version one by one: the new one serves from the same socket before the o
 clean stop and leaves nothing behind, unless `outlive` says that the server goes for another reason.
 """
 
-import contextlib
 import logging
 import signal
 import socket
@@ -17,23 +16,13 @@ import trio
 
 from llmgw import __version__
 from llmgw.api.types import RouterInfo
+from llmgw.control import router_answers
 from llmgw.control.feed import FeedServer
 from llmgw.control.listening import Address, bound_to, check_free, open_listener, resolve
-from llmgw.control.router_process import RouterProcess, default_command, find_router, spawn_router
+from llmgw.control.router_process import RouterProcess, default_command, spawn_router
 from llmgw.core.layout import ServerLayout
-from llmgw.router.handover import ask_router, forget_record, read_record
 from llmgw.router.slots import reap_file
 
-ADOPT_S = 5.0
-"""A living router that does not hand over its socket within this time hangs and is replaced."""
-READY_S = 15.0
-"""A new router that does not answer within this time is killed."""
-LOOK_S = 0.05
-"""How often a starting router is asked whether it answers."""
-PROBE_S = 10.0
-"""How often, and how long, a router is asked whether its loop turns."""
-PROBES_MISSED = 3
-"""A router is killed after this many unanswered probes."""
 FIRST_BACKOFF_S = 0.1
 LAST_BACKOFF_S = 10.0
 """Waits before a router that keeps dying is started again: at first and at most."""
@@ -144,7 +133,7 @@ class RouterSupervisor:
         port = 0
         for path in sorted(self._layout.run.glob("router-*.json")):
             number = path.stem.removeprefix("router-")
-            if not number.isdecimal() or (found := await self._adopt(int(number))) is None:
+            if not number.isdecimal() or (found := await router_answers.adopt(self._layout, int(number))) is None:
                 continue
             process, listener = found
             here = bound_to(listener, address) and port in (0, listener.getsockname()[1])
@@ -165,39 +154,6 @@ class RouterSupervisor:
             self._slots.append(_Slot(index, listener_, adopted))
         self._ending = {process.pid: process for process in unwanted}
         return unwanted
-
-    async def _adopt(self, index: int) -> tuple[RouterProcess, socket.socket] | None:
-        """The living router `index` with its socket; none when it is dead, or hung and therefore killed."""
-        record = read_record(self._layout, index)
-        process = find_router(record) if record is not None else None
-        if record is None or process is None:
-            self._forget(index)
-            return None
-        try:
-            return process, await self._answer(process, ADOPT_S)
-        except OSError as error:
-            _log.error("router %d (pid %d) hangs and is killed: %s", index, process.pid, error)
-            process.signal(signal.SIGKILL)
-            await process.ended()
-            forget_record(self._layout, record)
-            return None
-
-    async def _answer(self, process: RouterProcess, timeout_s: float) -> socket.socket:
-        """The listening socket as `process` hands it over; OSError when it does not within `timeout_s`."""
-        path = self._layout.router_socket(process.index)
-        trouble: OSError = TimeoutError(f"{path} gave no answer within {timeout_s:g} s")
-        with trio.move_on_after(timeout_s):
-            while True:
-                try:
-                    record, listener = await ask_router(path, timeout_s=timeout_s)
-                    if record.pid == process.pid:
-                        return listener
-                    listener.close()
-                    trouble = OSError(f"{path} is answered by process {record.pid}")
-                except (FileNotFoundError, ConnectionRefusedError) as error:
-                    trouble = error
-                await trio.sleep(LOOK_S)
-        raise trouble
 
     # keeping
 
@@ -228,7 +184,7 @@ class RouterSupervisor:
                 task_status.started()
                 started = True
             if slot.process is not None:
-                await self._watch(slot.process)
+                await router_answers.watch(self._layout, slot.process)
                 await self._take_back()
                 _log.error("router %d (pid %d) ended and is started again", slot.index, slot.process.pid)
                 slot.process.close()
@@ -248,39 +204,9 @@ class RouterSupervisor:
         except OSError as error:
             _log.error("router %d cannot be started: %s", slot.index, error)
             return False
+        # Known before it is asked: a stop that comes meanwhile ends it.
         slot.process = process
-        serves = False
-        async with trio.open_nursery() as either:
-
-            async def watch() -> None:
-                await process.ended()
-                either.cancel_scope.cancel()
-
-            either.start_soon(watch)
-            try:
-                (await self._answer(process, READY_S)).close()
-                serves = True
-            except OSError as error:
-                _log.error("router %d (pid %d) does not answer and is killed: %s", slot.index, process.pid, error)
-                process.signal(signal.SIGKILL)
-            either.cancel_scope.cancel()
-        return serves
-
-    async def _watch(self, process: RouterProcess) -> None:
-        """Return when `process` has ended; one whose loop does not turn is ended."""
-        missed = 0
-        while missed < PROBES_MISSED:
-            with trio.move_on_after(PROBE_S):
-                await process.ended()
-                return
-            try:
-                (await self._answer(process, PROBE_S)).close()
-                missed = 0
-            except OSError as error:
-                missed += 1
-                _log.warning("router %d (pid %d) does not answer: %s", process.index, process.pid, error)
-        process.signal(signal.SIGKILL)
-        await process.ended()
+        return await router_answers.serves(self._layout, process)
 
     async def _end_strays(self, nursery: trio.Nursery) -> None:
         """Service: drains routers of this directory that nobody supervises (their server died while replacing them)."""
@@ -349,12 +275,7 @@ class RouterSupervisor:
                 nursery.start_soon(partial(self._end, process, self._stop_s))
         for slot in self._slots:
             slot.process = None
-            self._forget(slot.index)
-
-    def _forget(self, index: int) -> None:
-        for path in (self._layout.router_state(index), self._layout.router_socket(index)):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            router_answers.forget(self._layout, slot.index)
 
     def _close(self) -> None:
         self._feed.supervise(())

@@ -8,6 +8,7 @@ data lock, log
           admin app, public app
 """
 
+import errno
 import logging
 import signal
 import socket
@@ -19,11 +20,11 @@ import trio
 from llmgw.control import identity
 from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import open_database
-from llmgw.control.listening import check_free, resolve
+from llmgw.control.listening import check_free, check_possible, resolve
 from llmgw.control.services import Services
 from llmgw.control.told_files import tell
 from llmgw.core.config import ServerConfig, load_server_config
-from llmgw.core.errors import Conflict, LlmgwError
+from llmgw.core.errors import Conflict, LlmgwError, Unavailable
 from llmgw.core.jsonlog import setup as setup_log
 from llmgw.core.layout import ServerLayout
 from llmgw.core.sockets import listen_unix
@@ -37,6 +38,8 @@ from llmgw.web.serve import serve as serve_app
 
 log = logging.getLogger(__name__)
 
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What a disk says that takes nothing more: the operator's to mend, and no fault of the server's."""
 START_GRACE_S = 10.0
 """A server told to end while it starts first takes over its routers, which it ends too, unless that takes longer."""
 
@@ -51,7 +54,7 @@ def run(config_path: Path) -> int:
         setup_log(layout.log / "server.log", process="server", level=config.log_level)
         trio.run(_main, config, layout)
     except ExceptionGroup as group:
-        raise _reason(group) from group
+        raise _reason(group, layout) from group
     finally:
         for path in (layout.admin_socket, layout.public_socket, layout.feed_socket):
             path.unlink(missing_ok=True)
@@ -59,13 +62,19 @@ def run(config_path: Path) -> int:
     return 0
 
 
-def _reason(group: ExceptionGroup) -> LlmgwError:
+def _reason(group: ExceptionGroup, layout: ServerLayout) -> LlmgwError:
     """The sentence for what ended the process tree: the first error made for people, else the first fault by name."""
     leaves = list(_leaves(group))
     for leaf in leaves:
         if isinstance(leaf, LlmgwError):
             log.error("the server ends: %s", leaf.message)
             return leaf
+        if isinstance(leaf, OSError) and leaf.errno in DISK_FAULTS:
+            log.error("the server ends: %s", leaf)
+            return Unavailable(
+                f"{leaf.filename or layout.data} cannot be written: {leaf.strerror}; routers and engines go on, and "
+                "starting the server again once there is room takes them over"
+            )
     log.critical("the server ends by a fault of its own; routers and engines go on", exc_info=group)
     return LlmgwError(
         f"the server met a fault of its own ({type(leaves[0]).__name__}: {leaves[0]}) and ended; routers and engines "
@@ -85,6 +94,8 @@ async def _main(config: ServerConfig, layout: ServerLayout) -> None:
     certificate = ClientCertificate(config.client.tls, layout)
     access = Access(tokens=load_tokens(identity.admin_token(layout), config.admin_tokens), users=config.admin_users)
     # Addresses that are taken are told before a database starts for nothing.
+    listen = config.address("listen")
+    check_possible(await resolve(listen.host, listen.port))
     admin_tcp = _open_admin(config)
     for key in ("agents", "mirror"):
         address = config.address(key)

@@ -2,27 +2,27 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-import msgspec
 import trio
 
 from llmgw import __version__
 from llmgw.agents.bridge import AgentServer
 from llmgw.agents.orders import AgentOrders
-from llmgw.control import identity, settings
+from llmgw.control import identity
 from llmgw.control.bands import BandService
 from llmgw.control.builds import BuildService
 from llmgw.control.catalog import Catalog
+from llmgw.control.certificates import Certificates
 from llmgw.control.client_tls import ClientCertificate
 from llmgw.control.database import Database
+from llmgw.control.download_spans import DownloadSpans
 from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.external import private_files
 from llmgw.control.feed import FeedServer
 from llmgw.control.history.book import MB, Book
-from llmgw.control.history.metrics_store import PrometheusStore, StoreSettings
+from llmgw.control.history.metrics_store import PrometheusStore
 from llmgw.control.history.recorder import Recorder
 from llmgw.control.history.series import SeriesService
 from llmgw.control.housekeeping import keep_house
@@ -35,34 +35,31 @@ from llmgw.control.local_files import LocalFiles
 from llmgw.control.logs import LogService
 from llmgw.control.models import ModelService
 from llmgw.control.nodes import NodeService
+from llmgw.control.own_addresses import OwnAddresses
+from llmgw.control.own_mirror import make_mirror, mirror_service
 from llmgw.control.pki import Authority
 from llmgw.control.plane import Plane
 from llmgw.control.reconciler import Reconciler
 from llmgw.control.requests import RequestReader
 from llmgw.control.router_metrics import RouterMetrics
 from llmgw.control.routers import RouterSupervisor
+from llmgw.control.samples import SampleService
 from llmgw.control.scopes import ScopeService
-from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, SessionLoop
+from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
+from llmgw.control.settings_in_force import SettingsInForce
 from llmgw.control.touched import Touched
 from llmgw.control.traffic import TrafficMeter
 from llmgw.control.wake import Wake
 from llmgw.control.watch import StoreWatcher
 from llmgw.control.weights import MirrorWeights
 from llmgw.control.weights_service import WeightsService
-from llmgw.core.addresses import Address, client_url
-from llmgw.core.admission import Admission
 from llmgw.core.cluster import HEARTBEAT_S
 from llmgw.core.config import ServerConfig
 from llmgw.core.errors import Unavailable
-from llmgw.core.identity import Role
 from llmgw.core.layout import ServerLayout
-from llmgw.core.requests import Seen
-from llmgw.core.routing import Scoring, Timeouts, UsageRow
-from llmgw.core.secrets import mirror_token, new_replica_id, ordered_by_us
+from llmgw.core.routing import UsageRow
+from llmgw.core.secrets import new_replica_id, ordered_by_us
 from llmgw.core.shards import seat_of
-from llmgw.mirror.app import serve as serve_mirror
-from llmgw.mirror.service import Mirror
-from llmgw.mirror.source import MirrorConfig
 from llmgw.store.listen import Listener
 from llmgw.wire.llmgw.v1 import EnrollResponse, Welcome
 
@@ -78,15 +75,14 @@ class Services:
     def __init__(
         self, config: ServerConfig, layout: ServerLayout, database: Database, certificate: ClientCertificate
     ) -> None:
-        self._config = config
-        self._certificate = certificate
         private = private_files(config, layout)
-        self._timeouts = Timeouts()
-        self._scoring = Scoring()
-        self._seen = Seen()
-        self._admission = Admission()
-        self._metrics_store = StoreSettings()
-        self._advertise = config.advertise or "127.0.0.1"
+        self._settings = SettingsInForce(lambda: self._wake.set())
+        # Port 0 is whatever the routers got.
+        self._addresses = OwnAddresses(
+            config,
+            tls=lambda: certificate.on,
+            router_port=lambda: next((router.port for router in self.feed.routers()), 0),
+        )
         secret = identity.cluster_secret(layout)
         authority = Authority.open(layout.secrets, names=[config.advertise] if config.advertise else [])
         store = database.store
@@ -101,24 +97,10 @@ class Services:
         self._traffic = TrafficMeter(
             known=self._catalog.holds, gaps=router_metrics.pace.gaps, queues=router_metrics.queues
         )
-        self._mirror = Mirror(
-            layout.mirror,
-            config=MirrorConfig(
-                hf_endpoint=config.hf_endpoint,
-                hf_token_file=Path(config.hf_token_file) if config.hf_token_file else None,
-                allow_pickle=config.allow_pickle,
-                wheelhouse=Path(config.wheelhouse) if config.wheelhouse else None,
-            ),
-            on_change=self._source_changed,
-        )
-        self._serve_mirror = partial(
-            serve_mirror,
-            self._mirror,
-            host=config.address("mirror").host,
-            port=config.address("mirror").port,
-            ssl_context=authority.mirror_server_context(),
-            token=mirror_token(secret),
-            allow_peer=lambda peer: peer.role is Role.SERVER or self._nodes.allowed(peer.name, peer.serial),
+        self._download_spans = DownloadSpans(lambda: self._settings.seen, private=private)
+        self._mirror = make_mirror(config, layout, self._source_changed, self._download_spans.add)
+        self._serve_mirror = mirror_service(
+            self._mirror, config, authority, secret, lambda node, serial: self._nodes.allowed(node, serial)
         )
         self._agents = AgentServer(
             host=config.address("agents").host,
@@ -126,6 +108,7 @@ class Services:
             context=authority.server_context(),
             cluster_id=authority.cluster_id,
             enrol=self._enrol,
+            renew=lambda node, serial, csr: self._nodes.renew(node, serial, csr),
             welcome=partial(self._welcome, authority.cluster_id),
             allowed=lambda node, serial: self._nodes.allowed(node, serial),
             heard=self._inventory.heard,
@@ -145,10 +128,10 @@ class Services:
             weights=MirrorWeights(self._mirror),
             orders=AgentOrders(self._agents, cluster_secret=secret),
             traffic=self.feed,
-            timeouts=lambda: self._timeouts,
-            scoring=lambda: self._scoring,
-            seen=lambda: self._seen,
-            admission=lambda: self._admission,
+            timeouts=lambda: self._settings.timeouts,
+            scoring=lambda: self._settings.scoring,
+            seen=lambda: self._settings.seen,
+            admission=lambda: self._settings.admission,
             leading=lambda: self.leadership.leading,
             wake=self._wake,
             owner=self.leadership.owner,
@@ -169,19 +152,25 @@ class Services:
             reconciler=self._reconciler,
             builds=builds,
             authority=authority,
-            agents_url=self._agents_url,
-            mirror_url=self._mirror_url,
+            agents_url=self._addresses.agents,
+            mirror_url=self._addresses.mirror,
         )
+        self._certificates = Certificates(authority, lambda: self._nodes.certificate_ends)
         logs = LogService(layout=layout, inventory=self._inventory, orders=AgentLogOrders(self._agents))
         checks = EngineCheckService(inventory=self._inventory, orders=AgentCheckOrders(self._agents))
+        samples = SampleService(
+            inventory=self._inventory, orders=AgentSampleOrders(self._agents), clock=trio.current_time
+        )
         self._sessions = SessionLoop(
             server=self._agents,
             inventory=self._inventory,
             logs=logs,
             checks=checks,
+            samples=samples,
             ordered=lambda replica: ordered_by_us(secret, replica.id, replica.model, seat_of(replica)),
             connected=builds.connected,
         )
+        read_settings = partial(self._settings.read, store)
         self._watcher = StoreWatcher(
             store=store,
             listener=self._listener,
@@ -189,7 +178,7 @@ class Services:
             nodes=self._nodes,
             keys=self._keys,
             scopes=self._scopes,
-            settings_changed=self._settings_changed,
+            read_settings=read_settings,
             on_change=lambda: self._live.written(),
         )
         listen = config.address("listen")
@@ -227,25 +216,26 @@ class Services:
                 store=store,
                 leadership=self.leadership,
                 feed=self.feed,
-                settings_changed=self._settings_changed,
+                read_settings=read_settings,
             ),
             logs=logs,
             checks=checks,
+            samples=samples,
             builds=builds,
             requests=RequestReader(layout.requests),
             database=database.describe,
-            settings_changed=self._settings_changed,
+            read_settings=read_settings,
             weights=weights,
             traffic=self._traffic,
             series=SeriesService(
                 book=book,
                 nodes=self._inventory,
                 model=lambda name: models.show(name).name,
-                store=PrometheusStore(lambda: self._metrics_store, private),
+                store=PrometheusStore(lambda: self._settings.metrics_store, private),
             ),
             live=lambda: self._live,
-            client_url=self._client_url,
-            local_problems=self._local_files.problems,
+            client_url=self._addresses.clients,
+            local_problems=lambda: (*self._local_files.problems(), *self._certificates.problems()),
         )
         self._live = LiveFeed(
             store=store,
@@ -271,12 +261,14 @@ class Services:
             await nursery.start(self._scopes.run)
             await nursery.start(self.feed.run)
             await nursery.start(self._loads.run)
+            await nursery.start(self._download_spans.run)
             await nursery.start(self._mirror.run)
             await nursery.start(self._serve_mirror)
             await nursery.start(self._agents.run)
             await nursery.start(self._sessions.run)
             await nursery.start(self._live.run)
             await nursery.start(self._local_files.run)
+            await nursery.start(self._certificates.run)
             nursery.start_soon(self._lead)
             task_status.started()
             try:
@@ -311,23 +303,10 @@ class Services:
             cluster_id=cluster_id,
             server_version=__version__,
             epoch=self.leadership.epoch,
-            servers=[self._agents_url()],
-            mirror_url=self._mirror_url(),
+            servers=[self._addresses.agents()],
+            mirror_url=self._addresses.mirror(),
             heartbeat_s=HEARTBEAT_S,
         )
-
-    def _agents_url(self) -> str:
-        return f"{self._advertise}:{self._config.address('agents').port}"
-
-    def _mirror_url(self) -> str:
-        return f"https://{self._advertise}:{self._config.address('mirror').port}"
-
-    def _client_url(self) -> str:
-        listen = self._config.address("listen")
-        tls = self._certificate.on
-        # Port 0 is whatever the routers got.
-        port = listen.port or next((router.port for router in self.feed.routers()), 0)
-        return client_url(Address(host=listen.host, port=port), self._config.advertise, tls=tls) if port else ""
 
     def _catalog_changed(self) -> None:
         self._touched.catalog()
@@ -341,11 +320,3 @@ class Services:
         # Counted before it is stored: what goes on is shown also while the store is away.
         self._traffic.count(rows)
         await self._keys.store_usage(rows)
-
-    def _settings_changed(self, stored: Mapping[str, msgspec.Raw]) -> None:
-        values = {key: bytes(value) for key, value in stored.items()}
-        self._timeouts, self._scoring = settings.timeouts(values), settings.scoring(values)
-        self._metrics_store = settings.metrics_store_of(values)
-        self._seen = settings.seen(values)
-        self._admission = settings.admission(values)
-        self._wake.set()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from llmgw.agents import readings, translate
+from llmgw.agents import nodes_told, order_messages, readings, replicas_told
 from llmgw.agents.bridge import AgentServer
 from llmgw.agents.checks import check_from
 from llmgw.agents.plausible import clean
@@ -13,10 +13,20 @@ from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeEvent, No
 from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
+from llmgw.control.samples import SampleService
 from llmgw.core.cluster import Replica
 from llmgw.core.errors import LlmgwError
 from llmgw.core.shards import node_of, rank_on, replica_and_rank
-from llmgw.wire.llmgw.v1 import AgentMessage, CheckEngines, EngineWish, LogCancel, LogRequest, ServerMessage, SetBuilds
+from llmgw.wire.llmgw.v1 import (
+    AgentMessage,
+    CheckEngines,
+    EngineWish,
+    LogCancel,
+    LogRequest,
+    ServerMessage,
+    SetBuilds,
+    TakeSample,
+)
 
 STRANGER_GRACE_S = 10.0
 """An engine that this cluster did not order has this long between SIGTERM and SIGKILL."""
@@ -65,6 +75,17 @@ class AgentCheckOrders:
         return self._server.send(node, ServerMessage(check_engines=CheckEngines(request_id=request_id, engine=engine)))
 
 
+class AgentSampleOrders:
+    """`samples.SampleOrders` over the agent port."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+
+    def take_sample(self, node: str) -> bool:
+        """Ask a node for a fresh sample; False when it is not connected."""
+        return self._server.send(node, ServerMessage(take_sample=TakeSample()))
+
+
 def _nothing_to_tell(_node: str) -> None:
     return None
 
@@ -79,6 +100,7 @@ class SessionLoop:
         inventory: Inventory,
         logs: LogService,
         checks: EngineCheckService,
+        samples: SampleService,
         ordered: Callable[[Replica], bool],
         connected: Callable[[str], None] = _nothing_to_tell,
     ) -> None:
@@ -91,6 +113,7 @@ class SessionLoop:
         self._inventory = inventory
         self._logs = logs
         self._checks = checks
+        self._samples = samples
         self._greet = connected
         self._sessions: dict[str, int] = {}
         self._cards: dict[str, tuple[str, ...]] = {}
@@ -126,10 +149,10 @@ class SessionLoop:
             self._disconnected(event)
 
     def _connected(self, event: NodeConnected) -> None:
-        node = translate.node_from_hello(event.hello, node=event.node, peer_address=event.peer_address)
-        replicas = translate.replicas_from_hello(event.hello, node=event.node)
+        node = nodes_told.node_from_hello(event.hello, node=event.node, peer_address=event.peer_address)
+        replicas = replicas_told.replicas_from_hello(event.hello, node=event.node)
         for replica in replicas:
-            translate.check_endpoint(replica, node.address)
+            replicas_told.check_endpoint(replica, node.address)
         # A node answers for the replicas it was given, and for no other model or node; what else it runs, it may end.
         unordered = [replica for replica in replicas if not self._ordered(replica)]
         strangers = {replica.id for replica in unordered}
@@ -139,13 +162,14 @@ class SessionLoop:
         self._peers[event.node] = event.peer_address
         self._addresses[event.node] = node.address
         self._cards[event.node] = tuple(card.uuid for card in node.cards)
-        self._inventory.connected(node, replicas, translate.problems(event.hello.inventory))
+        self._inventory.connected(node, replicas, nodes_told.problems(event.hello.inventory))
+        self._samples.connected(event.node, able=event.hello.takes_samples)
         self._greet(event.node)
         log.info("node connected", extra={"node": event.node, "replicas": len(replicas)})
         for stranger in sorted(unordered, key=lambda replica: replica.id):
             log.warning("node %s runs %s, which was not ordered there: ended", event.node, stranger.id)
             reason, rank = "this cluster did not order it on this node", rank_on(stranger, event.node)
-            self._server.send(event.node, translate.stop_shard(stranger.id, reason, STRANGER_GRACE_S, rank=rank))
+            self._server.send(event.node, order_messages.stop_shard(stranger.id, reason, STRANGER_GRACE_S, rank=rank))
 
     def _disconnected(self, event: NodeDisconnected) -> None:
         if self._sessions.get(event.node) != event.session_id:
@@ -153,12 +177,13 @@ class SessionLoop:
         del self._sessions[event.node]
         self._inventory.disconnected(event.node)
         self._checks.lost(event.node)
+        self._samples.lost(event.node)
         log.warning("node disconnected: %s", event.reason, extra={"node": event.node})
 
     def _message(self, node: str, message: AgentMessage) -> None:
         if message.shard_status is not None:
-            told = translate.replica_from_status(message.shard_status, node=node)
-            translate.check_endpoint(told, self._addresses[node])
+            told = replicas_told.replica_from_status(message.shard_status, node=node)
+            replicas_told.check_endpoint(told, self._addresses[node])
             known = self._inventory.replica(told.id)
             if known is not None:
                 if node_of(known, replica_and_rank(message.shard_status.shard_id)[1]) == node:
@@ -169,25 +194,26 @@ class SessionLoop:
         elif message.sensors is not None:
             figures, self._cards[node] = readings.figures_from(message.sensors, self._cards.get(node, ()))
             self._inventory.sensed(node, figures)
+            self._samples.told(node)
         elif message.card_wear is not None:
             self._inventory.worn(node, readings.wear_from(message.card_wear))
         elif message.engine_loads is not None:
             self._inventory.loads.heard(node, readings.loads_from(message.engine_loads))
         elif message.fetch_progress is not None:
-            replicas, progress = translate.progress_from(message.fetch_progress)
+            replicas, progress = replicas_told.progress_from(message.fetch_progress)
             self._inventory.progressed(node, replicas, progress)
         elif message.log_lines is not None:
             lines = message.log_lines
             error = clean(lines.error)
             self._logs.received(
-                node, lines.request_id, list(translate.log_lines_from(lines)), end=lines.end, error=error
+                node, lines.request_id, list(replicas_told.log_lines_from(lines)), end=lines.end, error=error
             )
         elif message.engine_checked is not None:
             checked = message.engine_checked
             self._checks.received(node, checked.request_id, check_from(checked), end=checked.end)
         elif message.inventory is not None:
-            described = translate.node_from_inventory(
+            described = nodes_told.node_from_inventory(
                 message.inventory, node=node, peer_address=self._peers.get(node, "")
             )
             self._addresses[node] = described.address
-            self._inventory.inventory_changed(described, translate.problems(message.inventory))
+            self._inventory.inventory_changed(described, nodes_told.problems(message.inventory))

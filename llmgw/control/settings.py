@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from llmgw.api.types import Setting
-from llmgw.control.history import metrics_store
+from llmgw.control.history import metrics_store, metrics_token
 from llmgw.control.history.metrics_store import StoreSettings
 from llmgw.core import seen_rules
 from llmgw.core.admission import Admission, read_bands
 from llmgw.core.errors import InvalidInput, NotFound
+from llmgw.core.near import near
 from llmgw.core.requests import Seen
 from llmgw.core.routing import Scoring, Timeouts
 from llmgw.core.units import MIB
@@ -20,6 +21,14 @@ _MAX_MARGIN = 10_000.0
 _MAX_HELD = 64 * 1024 * MIB
 BANDS = "router.bands"
 """Where all bands are stored; set by `ctl bands`, not here."""
+
+
+_WORDS: Mapping[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+}
 
 
 class SettingKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,11 +152,11 @@ KINDS: Mapping[str, SettingKind] = {
             check_text=metrics_store.check_url,
         ),
         SettingKind(
-            key="monitor.prometheus.token_file",
+            key=metrics_token.SETTING,
             type=str,
             default="",
             doc="File on the servers with a bearer token for it, on its first line; empty sends none.",
-            check_text=metrics_store.check_token_file,
+            check_text=metrics_token.check_token_file,
         ),
     )
 }
@@ -159,7 +168,9 @@ def decode(key: str, raw: bytes) -> float | int | bool | str:
     try:
         value: float | int | bool | str = msgspec.json.decode(raw, type=kind.type)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InvalidInput(f"{raw[:80].decode(errors='replace')} is not a {kind.type.__name__}", field=key) from error
+        shown = raw[:80].decode(errors="replace")
+        usual = msgspec.json.encode(kind.default).decode()
+        raise InvalidInput(f"{shown} is not {_WORDS[kind.type]}; the default is {usual}", field=key) from error
     if kind.check is not None and isinstance(value, int | float):
         wrong = kind.check(value)
         if wrong:
@@ -173,13 +184,11 @@ def kind_of(key: str) -> SettingKind:
     """The definition of `key`; raises NotFound naming near keys."""
     kind = KINDS.get(key)
     if kind is None:
-        near = [k for k in KINDS if k.rpartition(".")[2] == key.rpartition(".")[2]]
-        raise NotFound(f"there is no setting {key!r}; `llmgw ctl config list` shows them" + _or(near))
+        same_end = [k for k in KINDS if k.rpartition(".")[2] == key.rpartition(".")[2]]
+        meant = (*same_end, *near(key, KINDS))[:1]
+        hint = f" (did you mean {meant[0]}?)" if meant else ""
+        raise NotFound(f"there is no setting {key!r}; `llmgw ctl config list` shows them{hint}")
     return kind
-
-
-def _or(near: list[str]) -> str:
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def document(key: str, stored: Mapping[str, bytes]) -> Setting:

@@ -16,6 +16,7 @@ def shard_infos(replica: Replica) -> tuple[ShardInfo, ...]:
             cards=shard.cards,
             message=shard.message,
             adopted=shard.adopted,
+            compute=shard.compute,
         )
         for rank, shard in enumerate(replica.shards)
     )

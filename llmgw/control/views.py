@@ -11,6 +11,7 @@ from llmgw.api.types import (
     ReplicaInfo,
 )
 from llmgw.control import external
+from llmgw.control.compute_views import compute_problems
 from llmgw.control.inventory import Inventory
 from llmgw.control.shard_views import shard_infos
 from llmgw.core import throttle
@@ -19,7 +20,7 @@ from llmgw.core.figures import NOTHING_SAID, EngineLoad, ReplicaFigures
 from llmgw.core.placement import held_by_node
 from llmgw.core.reconcile import Unplaced
 from llmgw.core.snapshot import CatalogEntry, Snapshot
-from llmgw.core.units import plural, size
+from llmgw.core.units import plural, size, span
 from llmgw.store.catalog import CatalogEntry as StoredModel
 
 NOTHING_TAKEN = ReplicaFigures()
@@ -149,6 +150,7 @@ def replica_info(
         slots=replica.slots,
         restarts=replica.restarts,
         adopted=replica.adopted,
+        compute=replica.compute,
         in_flight=snapshot.in_flight.get(replica.id, 0),
         breaker=breaker,
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
@@ -253,10 +255,11 @@ def problems(
         if model.state in ("failed", "pending") or (model.state == "partial" and model.message):
             have = f"{model.ready} of {plural(model.wanted, 'replica')} ready"
             found.append(f"model {model.name}: {have}: {model.message or 'waiting'}")
+    found.extend(compute_problems(snapshot))
     for node in snapshot.nodes:
         if node.link is not NodeLink.CONNECTED:
-            age = round(max(0.0, snapshot.now - node.heard_at))
-            found.append(f"node {node.name} is {node.link.value}: last heard {age} s ago")
+            ago = span(snapshot.now - node.heard_at)
+            found.append(f"node {node.name} is {node.link.value}: last heard {ago} ago")
         found.extend(f"card {c.index} of {node.name}: {c.problem}" for c in node.cards if not c.healthy and c.problem)
     for name, texts in sorted(node_problems.items()):
         found.extend(f"node {name}: {text}" for text in texts)

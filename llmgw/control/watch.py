@@ -1,9 +1,8 @@
 """Keeps memory equal to the store: notified of changes, and reading everything again by time behind that."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Set
 
-import msgspec
 import trio
 
 from llmgw.control.catalog import Catalog
@@ -40,7 +39,7 @@ class StoreWatcher:
         nodes: NodeService,
         keys: KeyService,
         scopes: ScopeService,
-        settings_changed: Callable[[Mapping[str, msgspec.Raw]], None],
+        read_settings: Callable[[], Awaitable[None]],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_change` is called whenever anything in the store may have changed."""
@@ -50,14 +49,14 @@ class StoreWatcher:
         self._nodes = nodes
         self._keys = keys
         self._scopes = scopes
-        self._settings_changed = settings_changed
+        self._read_settings = read_settings
         self._on_change = on_change
 
     async def load(self) -> None:
         """Read everything; raises Unavailable."""
         self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
-        self._settings_changed(await self._store.run(stored_settings.load_settings))
-        self._catalog.replace(await self._store.run(stored_catalog.list_models))
+        await self._read_settings()
+        await self._catalog.read(self._store)
         await self._scopes.reload()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -87,16 +86,20 @@ class StoreWatcher:
         self._on_change()
         topics = {change.topic for change in changes}
         if not changes or RESYNC in topics:
-            return await self.load()
-        if stored_nodes.TOPIC in topics:
-            self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
-        if stored_settings.TOPIC in topics:
-            self._settings_changed(await self._store.run(stored_settings.load_settings))
-        if stored_catalog.TOPIC in topics:
-            self._catalog.replace(await self._store.run(stored_catalog.list_models))
-        if stored_scopes.TOPIC in topics:
-            await self._scopes.reload()
+            await self.load()
+        else:
+            await self._load_some(topics)
+        # Keys are in no memory here that could be read anew: routers are told of each, whatever came along with it.
         for change in changes:
             if change.topic == stored_keys.TOPIC:
                 await self._keys.changed(change.name)
-        return None
+
+    async def _load_some(self, topics: Set[str]) -> None:
+        if stored_nodes.TOPIC in topics:
+            self._nodes.replace(await self._store.run(stored_nodes.list_nodes))
+        if stored_settings.TOPIC in topics:
+            await self._read_settings()
+        if stored_catalog.TOPIC in topics:
+            await self._catalog.read(self._store)
+        if stored_scopes.TOPIC in topics:
+            await self._scopes.reload()

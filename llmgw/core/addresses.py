@@ -12,13 +12,16 @@ Port 0 lets the system choose a free one. Names are not looked up here.
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from llmgw.core.errors import InvalidInput
 
 FORM = "`HOST:PORT`, `[IPv6]:PORT`, `:PORT` for every address, or `PORT` for loopback; PORT is 0 to 65535"
 LOOPBACK = "127.0.0.1"
 EVERY_IPV4 = "0.0.0.0"
+EVERY_IPV6 = "::"
 MAX_PORT = 65535
 _PORT = re.compile(r"[0-9]{1,5}")
 _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
@@ -36,7 +39,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.host == "localhost":
+        if self.host.lower() == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -49,8 +52,29 @@ class Address:
 
 def client_url(listen: Address, advertise: str, *, tls: bool = False) -> str:
     """Where clients reach what listens at `listen`: a listener on every address is reached under `advertise`."""
-    host = (advertise or LOOPBACK) if listen.host in (EVERY_IPV4, "::") else listen.host
+    host = (advertise or LOOPBACK) if listen.host in (EVERY_IPV4, EVERY_IPV6) else listen.host
     return f"{'https' if tls else 'http'}://{Address(host=host, port=listen.port)}"
+
+
+def check_advertised(text: str, *, source: str) -> None:
+    """Raise InvalidInput unless `text` is a name or an address alone, under which others reach this machine."""
+    try:
+        if _host(f"[{text}]" if ":" in text else text, text, source) in (EVERY_IPV4, EVERY_IPV6):
+            raise _refused(text, "it is every address", source)
+    except InvalidInput:
+        raise InvalidInput(
+            f"{text[:_SHOWN_CHARS]!r} is not the name or address of a machine: write it alone, without scheme, port or "
+            "brackets, as in gateway.lan, 10.0.0.7 or fd00::7",
+            field=source,
+        ) from None
+
+
+def check_apart(addresses: Mapping[str, Address], *, source: str) -> None:
+    """Raise InvalidInput when two of the listeners, by the key that names each, would want the same port."""
+    for (one, first), (other, second) in combinations(addresses.items(), 2):
+        everywhere = {EVERY_IPV4, EVERY_IPV6}.intersection((first.host, second.host))
+        if first.port and first.port == second.port and (first.host == second.host or everywhere):
+            raise InvalidInput(f"{one} and {other} are both on port {first.port}: give each its own", field=source)
 
 
 def parse_listen(text: str, *, source: str) -> Address:
@@ -62,11 +86,17 @@ def parse_listen(text: str, *, source: str) -> Address:
         raise _refused(text, "it is empty", source)
     if "://" in text:
         raise _refused(text, "it is a URL, and an address has no scheme", source)
+    if any(char.isspace() or not char.isprintable() for char in text):
+        raise _refused(text, "it holds a blank or a control character", source)
+    if text.startswith(("/", "unix:")):
+        raise _refused(text, "it is a path, and this listens on a TCP port", source)
     if _PORT.fullmatch(text):
         return Address(host=LOOPBACK, port=_port(text, text, source))
     host, colon, port = text.rpartition(":")
-    if not colon:
+    if not colon or text.endswith("]"):
         raise _refused(text, "it has no port", source)
+    if "]" in port:
+        raise _refused(text, "between ] and the port stands a colon", source)
     return Address(host=_host(host, text, source), port=_port(port, text, source))
 
 

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from llmgw.core.compute import Compute
+
 GIB = 1024**3
 HEARTBEAT_S = 5.0
 """An agent speaks at least this often."""
@@ -179,6 +181,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     adopted: bool = False
     progress: FetchProgress | None = None
+    compute: Compute | None = None
+    """Where its engine said that it computes; none where it did not say."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +223,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """Of what a node told of its shard, not of a whole replica: see `Shard`."""
     runtime_port: int = 0
     """Of what a node told of its shard, not of a whole replica: see `Shard`."""
+    compute: Compute | None = None
+    """Where its engine said that it computes, the head's where it spans several nodes; none where it did not say."""
 
     @property
     def live(self) -> bool:

@@ -8,7 +8,7 @@ from llmgw.core.catalog import Profile
 from llmgw.core.cluster import Card, Node, NodeLink, Replica
 from llmgw.core.fit import MemoryNeed
 from llmgw.core.room import beside_wanted, memory_wanted, missing_engine, node_room, room_on, why_not_card
-from llmgw.core.units import plural, size
+from llmgw.core.units import plural, size, span
 from llmgw.core.verdicts import CardVerdict, NodeVerdict
 
 
@@ -20,8 +20,7 @@ def judge(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica
         cards = tuple(_judge_card(card, trial, 0) for card in node.cards)
         return trial.refuse("class", f"has no card of class {profile.gpu_class}{_others(node)}", cards=cards)
     if node.link is not NodeLink.CONNECTED:
-        age = max(0, round(now - node.heard_at))
-        return trial.refuse("link", f"its agent is {node.link.value}, last heard {age} s ago")
+        return trial.refuse("link", f"its agent is {node.link.value}, last heard {span(now - node.heard_at)} ago")
     if node.cordoned:
         return trial.refuse("cordoned", f"cordoned; `llmgw ctl node uncordon {node.name}` opens it")
     if need.refusal:

@@ -1,7 +1,28 @@
 """Where everything lives under a data directory. One place knows the names; all processes agree by importing it."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from llmgw.core.errors import InvalidInput
+
+
+def check_own(data: Path) -> None:
+    """Raise InvalidInput for a data directory that is everybody's, such as `/tmp`: it is about to be made private."""
+    try:
+        mode = data.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InvalidInput(f"{data} cannot be looked at: {error.strerror}", field="data") from error
+    if not stat.S_ISDIR(mode):
+        raise InvalidInput(f"{data} is no directory", field="data")
+    if mode & stat.S_IWOTH:
+        raise InvalidInput(
+            f"{data} is everybody's (mode {stat.S_IMODE(mode):04o}) and would be made private: "
+            f"name a directory of its own, as in {data / 'llmgw'}",
+            field="data",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,13 +134,19 @@ def _whole(known: Replica, node: str, told: Replica) -> Replica:
         adopted=told.adopted,
         prepared=told.prepared,
         runtime_port=told.runtime_port,
+        compute=told.compute,
         address=before.address or (own.address if own is not None else ""),
         progress=before.progress if before.state is told.state else None,
     )
     if node != known.shards[0].node:
         return replica
     return msgspec.structs.replace(
-        replica, endpoint=told.endpoint or known.endpoint, pid=told.pid, adopted=told.adopted, restarts=told.restarts
+        replica,
+        endpoint=told.endpoint or known.endpoint,
+        pid=told.pid,
+        adopted=told.adopted,
+        restarts=told.restarts,
+        compute=told.compute,
     )
 
 

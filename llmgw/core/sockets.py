@@ -1,4 +1,7 @@
-"""Unix socket paths of any length: a path over the kernel's 108 bytes goes through its directory's descriptor."""
+"""Listening sockets, TCP's and unix', and unix socket paths of any length.
+
+A path over the kernel's 108 bytes goes through its directory's descriptor.
+"""
 
 import contextlib
 import os
@@ -37,6 +40,23 @@ def listen_unix(path: Path, *, backlog: int = 1024) -> socket.socket:
         with short_path(path) as name:
             sock.bind(name)
         path.chmod(0o600)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def listen_tcp(host: str, port: int, *, backlog: int) -> socket.socket:
+    """A listening stream socket at a name or an address, shared with no other process. Non-blocking; raises OSError."""
+    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
+    sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
         sock.listen(backlog)
         sock.setblocking(False)
     except BaseException:

@@ -19,3 +19,11 @@ def size(count: int) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 replica`, `2 replicas`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def span(seconds: float) -> str:
+    """`30 s`, `7 min`, `3 h`, `2 d`: one unit, rounded down, changing the more seldom the longer it is."""
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{int(seconds // unit_s)} {unit}"
+    return f"{max(0, int(seconds))} s"

@@ -1,7 +1,8 @@
 """YAML that people write, decoded into structs. Whatever is wrong is named with its file and line, and nothing grows.
 
 Anchors, tags and duplicate keys are refused: a page of YAML then means what it looks like and cannot multiply itself.
-A plain scalar in a place that takes text is that text (`listen: 8080` is the text `8080`, `version: 1.10` keeps its 0).
+A plain scalar in a place that takes text is that text (`listen: 8080` is the text `8080`, `version: 1.10` keeps its 0,
+`name: no` is called `no`).
 """
 
 import difflib
@@ -20,6 +21,9 @@ MAX_DEPTH = 32
 """Deepest nesting of anything an operator writes is below 10."""
 
 T = TypeVar("T")
+
+_OTHER_THAN_TEXT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp", "bool"))
+"""What YAML takes plain scalars for that an operator may have meant as text."""
 
 
 def read_yaml(path: Path, type_: type[T]) -> T:
@@ -69,11 +73,15 @@ class _Walk:
     def __init__(self, where: str) -> None:
         self._where = where
         self._lines: dict[str, int] = {}
+        self._choices: dict[str, str] = {}
+        """What may stand at each path that takes some words only."""
         self._seen: set[int] = set()
         self._loader = yaml.SafeLoader("")
 
     def value(self, node: yaml.Node, info: msgspec.inspect.Type, path: str, depth: int) -> object:
         self._lines[path] = node.start_mark.line + 1
+        if choices := _choices(info):
+            self._choices[path] = ", ".join(choices)
         if depth > MAX_DEPTH:
             raise self._refused(node, "is nested too deeply")
         if id(node) in self._seen:
@@ -104,8 +112,7 @@ class _Walk:
         return result
 
     def _scalar(self, node: yaml.Node, info: msgspec.inspect.Type) -> object:
-        plain_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
-        if plain_number and _takes_text_only(info):
+        if node.tag in _OTHER_THAN_TEXT and _takes_text_only(info):
             return str(node.value)
         if not node.tag.startswith("tag:yaml.org,2002:"):
             raise self._refused(node, f"the tag {node.tag[:80]!r} is not used here")
@@ -122,6 +129,8 @@ class _Walk:
         while path and path not in self._lines:
             path = re.sub(r"(\.[^.\[\]]*|\[[^\]]*\])$", "", path) if path != "$" else ""
         line = self._lines.get(path, self._lines["$"])
+        if text.startswith("Invalid enum value") and path in self._choices:
+            text = f"{text}; known are {self._choices[path]}"
         name = path.removeprefix("$").lstrip(".")
         return InvalidInput(f"{name}: {text}" if name else text, field=f"{self._where}:{line}")
 
@@ -145,6 +154,15 @@ def _fields(info: msgspec.inspect.Type) -> dict[str, msgspec.inspect.Type] | Non
         if isinstance(option, msgspec.inspect.StructType):
             return {field.encode_name: field.type for field in option.fields}
     return None
+
+
+def _choices(info: msgspec.inspect.Type) -> tuple[str, ...]:
+    return tuple(
+        str(value)
+        for option in _options(info)
+        if isinstance(option, msgspec.inspect.LiteralType)
+        for value in option.values
+    )
 
 
 def _item_info(info: msgspec.inspect.Type) -> msgspec.inspect.Type:

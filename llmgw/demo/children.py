@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import trio
+
+from llmgw.core.config import LISTEN_VARIABLES
 
 RESTART_PAUSE_S = 0.3
 """Pause before a child that ended is started again; within a second it is back."""
@@ -44,8 +46,12 @@ class ChildFailed(Exception):
 class Child:
     """One supervised child."""
 
-    def __init__(self, name: str, argv: Sequence[str], output: Path) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], output: Path, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`say` is told in a sentence of a child that cannot stay up."""
         self.name = name
+        self._say = say
         self.pid = 0
         self._argv = list(argv)
         self._output = output
@@ -69,6 +75,8 @@ class Child:
             if code == 2:
                 raise ChildFailed(f"the {self.name} refused its configuration: {last_line(self._output)}")
             quick = trio.current_time() - begun < QUICK_DEATH_S
+            if code > 0:
+                self._say(f"the {self.name} ended and is started again: {last_line(self._output)}")
             await trio.sleep(pause_s)
             pause_s = min(pause_s * 2, RESTART_PAUSE_MAX_S) if quick else RESTART_PAUSE_S
 
@@ -83,7 +91,10 @@ class Child:
             await _end(self._process)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        """In the main thread, since the parent-death signal follows the thread that forked."""
+        """In the main thread, since the parent-death signal follows the thread that forked.
+
+        Variables that stand in for addresses are another server's: the demo wrote its own into the file.
+        """
         assert threading.current_thread() is threading.main_thread()
         parent = os.getpid()
         libc = ctypes.CDLL(None, use_errno=True)
@@ -101,6 +112,7 @@ class Child:
                 stderr=output,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
+                env={name: value for name, value in os.environ.items() if name not in LISTEN_VARIABLES.values()},
             )
 
 

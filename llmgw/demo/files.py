@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from llmgw.core.layout import AgentLayout, ServerLayout
+from llmgw.core.errors import InvalidInput
+from llmgw.core.layout import AgentLayout, ServerLayout, check_own
 
 HOST = "127.0.0.1"
 NODE_NAME_FALLBACK = "local"
@@ -38,7 +39,11 @@ class DemoFiles:
         self.children_log = data / "log"
 
     def prepare(self) -> None:
-        """Make the directories, private to their owner; parents are made too and never changed."""
+        """Make the directories, private to their owner; parents are made too and never changed.
+
+        Raises InvalidInput for a directory that is everybody's, OSError for one that cannot be made.
+        """
+        check_own(self.data)
         self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         for directory in (self.data, self.server.run, self.server.log, self.agent.data):
             directory.mkdir(exist_ok=True, mode=0o700)
@@ -86,13 +91,32 @@ class DemoFiles:
         return chosen
 
     def _merge(self, path: Path, ours: dict[str, object]) -> None:
-        try:
-            kept = yaml.safe_load(path.read_text())
-        except FileNotFoundError:
-            kept = None
-        merged = {**kept, **ours} if isinstance(kept, dict) else ours
+        kept = _read_yaml(path)
+        merged = {**kept, **ours}
         if merged != kept:
             replace_file(path, yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    """What the operator has there, nothing where there is no file; raises InvalidInput: no word is written over."""
+    try:
+        kept = yaml.safe_load(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", field=str(path)) from error
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InvalidInput(
+            f"is not YAML ({error.problem}); mend it, or remove it for a new one", field=f"{path}{line}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise InvalidInput("is not YAML; mend it, or remove it for a new one", field=str(path)) from error
+    if kept is None:
+        return {}
+    if not isinstance(kept, dict):
+        raise InvalidInput("holds no keys; mend it, or remove it for a new one", field=str(path))
+    return kept
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o644) -> None:

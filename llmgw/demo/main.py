@@ -33,13 +33,22 @@ ATTACH_S = 120.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The demo's options."""
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="where everything lives (default: %(default)s)")
+    parser.add_argument(
+        "--data", type=_directory, default=DEFAULT_DATA, help="where everything lives (default: %(default)s)"
+    )
     parser.add_argument("--port", type=int, default=8080, help="client API (default: %(default)s)")
     parser.add_argument("--admin-port", type=int, default=9090, help="admin API (default: %(default)s)")
     parser.add_argument("--no-console", action="store_true", help="print READY and stay in the foreground")
     parser.add_argument("--fleet", metavar="NODESxCARDS", help="add simulated nodes, as in 12x8; kept for later starts")
     parser.add_argument("--no-visitors", action="store_true", help="nobody asks the simulated models anything")
     parser.add_argument("--model", choices=sorted(steps.SERVES), default="smollm2", help="default: %(default)s")
+
+
+def _directory(text: str) -> Path:
+    """A directory's name; an empty one is a variable that was not set, and would mean the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a directory")
+    return Path(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -146,8 +155,9 @@ async def _run(
     told: trio.CancelScope,
 ) -> int:
     """Everything up until `told` is cancelled, then everything down; the exit code."""
-    server = Child("server", command("server", "-c", str(files.server_config)), files.children_log / "server.out")
-    agent = Child("agent", command("agent", "-c", str(files.agent_config)), files.children_log / "agent.out")
+    log = files.children_log
+    server = Child("server", command("server", "-c", str(files.server_config)), log / "server.out", say)
+    agent = Child("agent", command("agent", "-c", str(files.agent_config)), log / "agent.out", say)
     others = [agent]
     code = 0
     try:
@@ -156,7 +166,7 @@ async def _run(
                 await nursery.start(_supervised, nursery, server)
                 if size is not None:
                     # Before anything else: a cluster that misses most of its nodes places nothing.
-                    others.append(await _start_fleet(nursery, files, size))
+                    others.append(await _start_fleet(nursery, files, size, say))
                 joined = files.agent.certificate.exists()
                 if joined:
                     await nursery.start(_supervised, nursery, agent)
@@ -180,10 +190,10 @@ async def _run(
     return code
 
 
-async def _start_fleet(nursery: trio.Nursery, files: DemoFiles, size: FleetSize) -> Child:
+async def _start_fleet(nursery: trio.Nursery, files: DemoFiles, size: FleetSize, say: Callable[[str], None]) -> Child:
     """The simulated fleet, which waits for the server and joins its nodes by itself."""
     fleet.keep_size(files, size)
-    child = Child("fleet", fleet.fleet_command(files, size), files.children_log / "fleet.out")
+    child = Child("fleet", fleet.fleet_command(files, size), files.children_log / "fleet.out", say)
     await nursery.start(_supervised, nursery, child)
     return child
 
@@ -213,10 +223,14 @@ async def _bring_up(files: DemoFiles, args: argparse.Namespace, say: Callable[[s
     key = await _retrying(steps.ensure_key, files)
     assert isinstance(key, str)
     await _until_serving(files, args.model, say)
-    refused = "not asked yet"
-    while refused:
-        refused = await trio.to_thread.run_sync(steps.answer, files, args.port, key, args.model, abandon_on_cancel=True)
-        await trio.sleep(POLL_S if refused else 0)
+    while refused := await trio.to_thread.run_sync(
+        steps.answer, files, args.port, key, args.model, abandon_on_cancel=True
+    ):
+        say(f"{args.model}: {refused}")
+        if not await trio.to_thread.run_sync(steps.key_is_known, files, args.port, key, abandon_on_cancel=True):
+            key = await _retrying(steps.new_key, files)
+            assert isinstance(key, str)
+        await trio.sleep(POLL_S)
     print(steps.ready_line(files, args.port, key, args.model), flush=True)
 
 

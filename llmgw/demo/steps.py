@@ -102,9 +102,26 @@ def ensure_key(files: DemoFiles) -> str:
     known = api.keys()
     if key is not None and any(k.name == "demo" and k.revoked is None for k in known):
         return key
-    created = api.create_key(KeyCreate(name="demo"))
+    return new_key(files)
+
+
+def new_key(files: DemoFiles) -> str:
+    """A new key for the demo, in place of one that was revoked or is of another database."""
+    created = client(files).create_key(KeyCreate(name="demo"))
     files.write_key(created.key)
     return created.key
+
+
+def key_is_known(files: DemoFiles, port: int, key: str) -> bool:
+    """Whether the router takes the key; true while that cannot be found out."""
+    connection = _connection(files, port)
+    try:
+        connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
+        return connection.getresponse().status != 401
+    except (OSError, http.client.HTTPException):
+        return True
+    finally:
+        connection.close()
 
 
 def secured(files: DemoFiles) -> bool:
@@ -120,15 +137,16 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
+def _connection(files: DemoFiles, port: int) -> http.client.HTTPConnection:
+    if secured(files):
+        return http.client.HTTPSConnection(HOST, port, timeout=ASK_TIMEOUT_S, context=client_context())
+    return http.client.HTTPConnection(HOST, port, timeout=ASK_TIMEOUT_S)
+
+
 def answer(files: DemoFiles, port: int, key: str, model: str) -> str:
     """Ask for one token; the empty string when the model answered, else what was said instead."""
     body = json.dumps({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
-    if secured(files):
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            HOST, port, timeout=ASK_TIMEOUT_S, context=client_context()
-        )
-    else:
-        connection = http.client.HTTPConnection(HOST, port, timeout=ASK_TIMEOUT_S)
+    connection = _connection(files, port)
     try:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", body, headers)

@@ -33,13 +33,9 @@ from collections.abc import Sequence
 import trio
 
 from llmgw.core.errors import InvalidInput
-from llmgw.sim.http1 import Connection
+from llmgw.sim.accepting import accept, listen
 from llmgw.sim.options import EngineOptions, parse_options
 from llmgw.sim.service import Engine
-
-BACKLOG = 4096
-ACCEPT_PAUSE_S = 0.05
-"""Pause after `accept` failed for want of descriptors or memory."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,21 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A non-blocking listening socket; raises OSError."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 async def serve(
     listener: socket.socket, engine: Engine, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
@@ -85,23 +66,7 @@ async def serve(
         async with trio.open_nursery() as nursery:
             await nursery.start(engine.run)
             task_status.started()
-            while True:
-                await trio.lowlevel.wait_readable(listener)
-                await _accept_all(listener, engine, nursery)
-
-
-async def _accept_all(listener: socket.socket, engine: Engine, nursery: trio.Nursery) -> None:
-    while True:
-        try:
-            sock, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:
-            await trio.sleep(ACCEPT_PAUSE_S)
-            return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        nursery.start_soon(engine.serve, Connection(sock))
+            await accept(listener, nursery, engine.serve)
 
 
 async def _process(listener: socket.socket, options: EngineOptions) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from llmgw.core.admission import DEFAULT_BAND, Band, band_names, read_bands
 from llmgw.core.errors import Conflict, InvalidInput, NotFound
+from llmgw.core.near import did_you_mean
 from llmgw.store import audit
 from llmgw.store.notify import notify
 from llmgw.store.sql import Conn, execute, fetch_all, fetch_one, load
@@ -28,7 +29,14 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """`key` or `team`."""
     id: str
+    name: str
+    """A team's is its id."""
     band: str
+
+    @property
+    def called(self) -> str:
+        """`key nightly (key-1)`, `team blue`."""
+        return f"{self.kind} {self.name}" if self.name == self.id else f"{self.kind} {self.name} ({self.id})"
 
 
 def bands(conn: Conn) -> tuple[Band, ...]:
@@ -74,9 +82,9 @@ def remove(conn: Conn, name: str, *, actor: str) -> Band:
         raise NotFound(
             f"band {name!r} is as it always is: there is nothing to remove"
             if name == DEFAULT_BAND
-            else f"there is no band {name!r}: see llmgw ctl bands list"
+            else f"there is no band {name!r}{did_you_mean(name, known) or ': see llmgw ctl bands list'}"
         )
-    inside = [f"{user.kind} {user.id}" for user in users(conn) if user.band == name]
+    inside = [user.called for user in users(conn) if user.band == name]
     if inside and name != DEFAULT_BAND:
         more = f" and {len(inside) - _NAMED} more" if len(inside) > _NAMED else ""
         raise Conflict(

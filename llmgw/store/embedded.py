@@ -101,6 +101,7 @@ class EmbeddedPostgres:
             raise RuntimeError("EmbeddedPostgres.start runs in the main thread")
         if self._child is not None and self._child.poll() is None:
             raise RuntimeError("PostgreSQL runs already")
+        _forget_variables()
         identity = launch.choose_identity(self._account)
         self._prepare_directories()
         await end_leftovers(self._layout.database)
@@ -254,6 +255,12 @@ class EmbeddedPostgres:
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
+
+
+def _forget_variables() -> None:
+    """Drop what the environment says of other databases: libpq would take it (PGSERVICE, PGOPTIONS) for this one."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
 
 
 def _plain(host: str) -> bool:

@@ -23,8 +23,14 @@ def translate(error: psycopg.Error | UnicodeEncodeError) -> LlmgwError | None:
             return Unavailable("the database's disk is full: free space there")
         case errors.ReadOnlySqlTransaction():
             return Unavailable("the database is read-only (a standby, perhaps): it must be the primary")
+        case errors.IdleInTransactionSessionTimeout():
+            return Unavailable(
+                "this server was paused in the middle of a change, which the database ended: nothing of it was kept"
+            )
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return Unavailable(f"the database is away: {describe(error)}")
+        case errors.InternalError_() | errors.DataCorrupted() | errors.IndexCorrupted():
+            return Unavailable(f"the database met a fault of its own: {describe(error)}")
         case psycopg.DataError() if "NUL" in str(error):
             return InvalidInput("the text holds a NUL character, which cannot be stored")
         case _:

@@ -10,6 +10,7 @@ import msgspec
 
 from llmgw.core.errors import Conflict, NotFound
 from llmgw.core.limits import Budget, Limits, ScopeKind
+from llmgw.core.near import did_you_mean
 from llmgw.core.routing import KeyRecord
 from llmgw.store import audit, bands, scopes
 from llmgw.store.notify import notify
@@ -71,9 +72,19 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...]
     revoked: bool
 
+    @property
+    def called(self) -> str:
+        """`nightly (key-1)`, for sentences."""
+        return f"{self.name} ({self.id})"
+
 
 class _Digest(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +190,7 @@ def set_band(conn: Conn, id: str, band: str | None, *, actor: str) -> tuple[Key,
 def _lock_living(conn: Conn, id: str) -> Key:
     key = _lock(conn, id)
     if key.revoked:
-        raise Conflict(f"{key.id} is revoked and stays so: make a new key with llmgw ctl keys create")
+        raise Conflict(f"{key.called} is revoked and stays so: make a new key with llmgw ctl keys create")
     return key
 
 
@@ -187,7 +198,9 @@ def _lock(conn: Conn, id: str) -> Key:
     """The key of that id or, where no other living key has it, that name; locked."""
     found = fetch_all(conn, _SQL["find_key"], _Found, {"id": id, "limit": _NAMED + 1})
     if not found:
-        raise NotFound(f"there is no key with id or name {id!r}: see llmgw ctl keys list")
+        known = [name for key in fetch_all(conn, _SQL["living_keys"], _Known) for name in (key.name, key.id)]
+        hint = did_you_mean(id, known) or ": see llmgw ctl keys list"
+        raise NotFound(f"there is no key with id or name {id!r}{hint}")
     candidates = [key for key in found if not key.revoked] or list(found)
     if found[0].id == id:
         candidates = [found[0]]

@@ -41,7 +41,8 @@ class _Epoch(msgspec.Struct, frozen=True, kw_only=True):
 def acquire(conn: Conn, *, owner: str, ttl_s: float, host: str, pid: int) -> int | None:
     """Take the lease for `ttl_s` seconds: its epoch, or none while another owner holds it.
 
-    The owner's own lease is retaken at once, under a new epoch. Waits for leader writes that are under way.
+    The owner's own lease is retaken at once, under a new epoch, on the host that holds it: a copy of its data directory
+    on another machine waits like any server. Waits for leader writes that are under way.
     """
     params = {"owner": owner, "ttl_s": ttl_s, "host": host, "pid": pid}
     row = fetch_one(conn, _SQL["acquire"], _Epoch, params)

@@ -57,12 +57,18 @@ def migrate(conn: Conn, known: tuple[Migration, ...] | None = None) -> tuple[int
     """Bring the schema up to date; answers the versions applied now.
 
     Raises Conflict for a database of a newer version, or one whose migrations differ from ours; InvalidInput for a
-    PostgreSQL that is too old.
+    PostgreSQL that is too old, or a database that keeps other characters than UTF-8's.
     """
     if conn.info.server_version < OLDEST_POSTGRES:
         raise InvalidInput(
             f"the database runs PostgreSQL {conn.info.server_version // 10000}; "
             f"{OLDEST_POSTGRES // 10000} or newer is needed"
+        )
+    encoding = conn.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidInput(
+            f"the database's encoding is {encoding}, in which not every name can be kept: make one of encoding 'UTF8' "
+            "(create database … encoding 'UTF8' template template0)"
         )
     if known is None:
         known = known_migrations()

@@ -27,6 +27,8 @@ IDLE_IN_TRANSACTION_S = 10
 _DEFAULTS: Mapping[str, str | int] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "application_name": "llmgw",
+    # Whatever PGCLIENTENCODING says: names are kept as they are written.
+    "client_encoding": "UTF8",
     # A peer that vanished without a word is noticed within half a minute.
     "keepalives": 1,
     "keepalives_idle": 15,

@@ -8,6 +8,7 @@ import msgspec
 
 from llmgw.core.errors import Conflict, NotFound
 from llmgw.core.limits import Budget, Limits, ScopeKind, ScopeRecord
+from llmgw.core.near import did_you_mean
 from llmgw.store import audit, bands
 from llmgw.store.notify import notify
 from llmgw.store.sql import Conn, execute, fetch_all, fetch_one, load
@@ -31,6 +32,7 @@ class _Statements(NamedTuple):
     set_budgets: bytes
     beneath: bytes
     beneath_words: str
+    names: bytes
     remove: bytes
 
 
@@ -43,6 +45,7 @@ _OF = {
         set_budgets=_SQL["set_team_budgets"],
         beneath=_SQL["beneath_team"],
         beneath_words="living keys",
+        names=_SQL["team_names"],
         remove=_SQL["remove_team"],
     ),
     ScopeKind.TENANT: _Statements(
@@ -53,6 +56,7 @@ _OF = {
         set_budgets=_SQL["set_tenant_budgets"],
         beneath=_SQL["beneath_tenant"],
         beneath_words="teams",
+        names=_SQL["tenant_names"],
         remove=_SQL["remove_tenant"],
     ),
 }
@@ -154,7 +158,7 @@ def ensure_team(conn: Conn, name: str, *, actor: str) -> bool:
 def hold(conn: Conn, kind: ScopeKind, name: str) -> None:
     """Raise NotFound unless it is there; it cannot be removed before this transaction ends."""
     if not _held(conn, kind, name):
-        raise NotFound(_absent(kind, name))
+        raise NotFound(_absent(conn, kind, name))
 
 
 def _held(conn: Conn, kind: ScopeKind, name: str) -> bool:
@@ -234,7 +238,7 @@ def remove(conn: Conn, kind: ScopeKind, name: str, *, actor: str) -> None:
 def _lock(conn: Conn, kind: ScopeKind, name: str) -> Scope:
     row = fetch_one(conn, _OF[kind].lock, Scope, {"name": name})
     if row is None:
-        raise NotFound(_absent(kind, name))
+        raise NotFound(_absent(conn, kind, name))
     return row
 
 
@@ -243,5 +247,6 @@ def _changed(conn: Conn, kind: ScopeKind, action: str, before: Scope, after: Sco
     notify(conn, TOPIC, f"{kind}:{after.name}")
 
 
-def _absent(kind: ScopeKind, name: str) -> str:
-    return f"there is no {kind} {name!r}: see llmgw ctl {kind}s list"
+def _absent(conn: Conn, kind: ScopeKind, name: str) -> str:
+    known = [row.name for row in fetch_all(conn, _OF[kind].names, _Name)]
+    return f"there is no {kind} {name!r}{did_you_mean(name, known) or f': see llmgw ctl {kind}s list'}"

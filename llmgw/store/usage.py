@@ -24,6 +24,8 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over days; `key_id`, `model`, `team` and `tenant` are empty where they are summed over, or none is."""
 
     key_id: str
+    key: str
+    """The key's name; empty where the key is not known any more."""
     model: str
     team: str
     tenant: str

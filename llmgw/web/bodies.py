@@ -84,8 +84,10 @@ class LinesBody(ResponseBody):
     An item that is an error breaks the answer off, so that a client never takes a part for the whole.
     """
 
-    def __init__(self, lines: trio.MemoryReceiveChannel[str | LlmgwError]) -> None:
+    def __init__(self, lines: trio.MemoryReceiveChannel[str | LlmgwError], first: str | None = None) -> None:
+        """`first` is a line that was taken from the channel already."""
         self._lines = lines
+        self._first = first
 
     async def __aenter__(self) -> "LinesBody":
         return self
@@ -100,7 +102,8 @@ class LinesBody(ResponseBody):
 
     async def __anext__(self) -> bytes:
         try:
-            batch = _encode(await self._lines.receive())
+            first, self._first = self._first, None
+            batch = _encode(await self._lines.receive() if first is None else first)
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
         while len(batch) < MAX_BATCH_BYTES:

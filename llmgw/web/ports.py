@@ -68,6 +68,10 @@ class ControlPlane(PublicControl, KeyControl, BandControl, WeightsControl, Engin
         """Keep new replicas off a node (`on`), or allow them again."""
         ...
 
+    async def sample(self, name: str) -> Result:
+        """Ask a node for a fresh sample, to come with the feed; raises NotFound, and Unavailable if it is silent."""
+        ...
+
     async def models(self) -> Sequence[ModelInfo]:
         """The catalog with what became of it, by name."""
         ...

@@ -26,7 +26,7 @@ from hypercorn.typing import AppWrapper, ASGIFramework, ConnectionState, Scope
 from hypercorn.utils import parse_socket_addr
 
 from llmgw.core.addresses import Address
-from llmgw.core.sockets import listen_unix
+from llmgw.core.sockets import listen_tcp, listen_unix
 from llmgw.web.strict import MAX_HEAD_BYTES, StrictProtocol
 
 log = logging.getLogger("llmgw.web")
@@ -76,19 +76,7 @@ def open_unix(path: Path) -> socket.socket:
 
 def open_tcp(address: Address) -> socket.socket:
     """A listener at `address` for `serve`, not shared with another process; raises OSError."""
-    family, kind, proto, _, where = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, proto)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    return listen_tcp(address.host, address.port, backlog=BACKLOG)
 
 
 async def serve(

@@ -63,6 +63,17 @@ def test_a_killed_supervisor_leaves_nothing_running_and_its_directory_starts_aga
         assert post(second, "/v1/chat/completions", chat_body("sim", tokens=2)).status == 200
 
 
+def test_a_demo_whose_key_was_revoked_makes_another(tmp_path: Path) -> None:
+    with running_demo(tmp_path, model="sim") as first:
+        key = first.key
+        first.ctl("keys", "create", "demo")
+        first.ctl("keys", "revoke", first.admin.keys()[0].id, "--yes")
+        assert first.stop() == 0
+    with running_demo(tmp_path, model="sim") as second:
+        assert second.key != key
+        assert post(second, "/v1/chat/completions", chat_body("sim", tokens=2)).status == 200
+
+
 def test_a_second_demo_on_the_same_directory_attaches(tmp_path: Path) -> None:
     with running_demo(tmp_path, model="sim") as first:
         second = start_demo(tmp_path, model="sim")

@@ -52,6 +52,14 @@ def test_a_streamed_answer_is_the_same_and_ends_with_usage(client: openai.OpenAI
     assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
 
 
+def test_operators_are_told_where_the_engine_computes(real_cluster: DemoCluster) -> None:
+    (replica,) = real_cluster.ctl_json("replicas", "--model", "smollm2")
+    assert replica["compute"]["cpu_only"]
+    assert "compute: all layers are on the CPU" in replica["compute"]["line"]
+    assert real_cluster.ctl_json("explain", "smollm2")["message"].endswith("; it computes on the CPU")
+    assert "runs it on the CPU" not in real_cluster.ctl("status").stdout
+
+
 def test_usage_is_not_sent_to_who_did_not_ask(client: openai.OpenAI) -> None:
     chunks = list(client.chat.completions.create(model="smollm2", messages=QUESTION, max_tokens=4, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)

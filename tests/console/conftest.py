@@ -147,3 +147,10 @@ def unicode_signs() -> Iterator[None]:
     """A test that drew in ASCII leaves nothing behind."""
     yield
     use_signs(UNICODE)
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stands between the console and the terminal, wherever tests run."""
+    monkeypatch.delenv("TMUX", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")

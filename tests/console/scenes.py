@@ -25,9 +25,9 @@ from llmgw.api.client import AdminClient
 from llmgw.api.problems import Refused, Unreachable
 from llmgw.api.request_types import RequestPage, RequestQuery, RequestTold
 from llmgw.api.series import SeriesAnswer
-from llmgw.api.types import Explanation, ServeRequest, UsageInfo
+from llmgw.api.types import Explanation, Result, ServeRequest, UsageInfo
 from llmgw.core import why
-from tests.console import showcase, showcase_requests, showcase_series
+from tests.console import showcase, showcase_keys, showcase_names, showcase_placing, showcase_requests, showcase_series
 from tests.console.harness import NOWHERE, fed, until
 from tests.support.fleet_rows import NOW, empty_cluster
 
@@ -38,21 +38,21 @@ STATES = ("loading", "empty", "normal", "failure", "disconnected")
 SIZES = ((80, 24), (120, 40), (200, 60))
 
 PAGES: dict[str, Place] = {
-    "model": Place(view="model", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
-    "replica": Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
-    "node": Place(view="node", subject=Subject(target=Target.NODE, key=showcase.NODE)),
+    "model": Place(view="model", subject=Subject(target=Target.MODEL, key=showcase_names.MODEL)),
+    "replica": Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase_names.REPLICA)),
+    "node": Place(view="node", subject=Subject(target=Target.NODE, key=showcase_names.NODE)),
     "key": Place(view="key", subject=Subject(target=Target.KEY, key="key-6")),
     "team": Place(view="team", subject=Subject(target=Target.TEAM, key="research")),
     "tenant": Place(view="tenant", subject=Subject(target=Target.TENANT, key="acme")),
     "outside": Place(view="model", subject=Subject(target=Target.MODEL, key="frontier-large")),
-    "charts-model": Place(view="charts", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
-    "charts-node": Place(view="charts", subject=Subject(target=Target.NODE, key=showcase.NODE)),
-    "charts-card": Place(view="charts", subject=Subject(target=Target.CARD, key=f"{showcase.NODE}/1")),
+    "charts-model": Place(view="charts", subject=Subject(target=Target.MODEL, key=showcase_names.MODEL)),
+    "charts-node": Place(view="charts", subject=Subject(target=Target.NODE, key=showcase_names.NODE)),
+    "charts-card": Place(view="charts", subject=Subject(target=Target.CARD, key=f"{showcase_names.NODE}/1")),
     "request": Place(view="request", subject=Subject(target=Target.REQUEST, key=showcase_requests.REQUEST)),
-    "explain": Place(view="explain", subject=Subject(target=Target.MODEL, key=showcase.BAD_MODEL)),
-    "logs": Place(view="logs", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA)),
-    "try": Place(view="try", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
-    "yaml": Place(view="yaml", subject=Subject(target=Target.MODEL, key=showcase.MODEL)),
+    "explain": Place(view="explain", subject=Subject(target=Target.MODEL, key=showcase_names.BAD_MODEL)),
+    "logs": Place(view="logs", subject=Subject(target=Target.REPLICA, key=showcase_names.REPLICA)),
+    "try": Place(view="try", subject=Subject(target=Target.MODEL, key=showcase_names.MODEL)),
+    "yaml": Place(view="yaml", subject=Subject(target=Target.MODEL, key=showcase_names.MODEL)),
     "change": Place(view="change", subject=Subject(target=Target.CLUSTER, key="213")),
     "ctx": Place(view="ctx"),
 }
@@ -108,9 +108,13 @@ class StillAdmin(Admin):
             raise Unreachable("the leader does not answer: ctl-a.lab is down since 14:02")
         return work(cast("AdminClient", self))
 
+    def sample(self, node: str) -> Result:
+        """Asked in vain: nothing moves in a picture."""
+        return Result(message=f"{node} was asked for a fresh sample")
+
     def explain(self, name: str) -> Explanation:
         """Nowhere."""
-        return showcase.explanation()
+        return showcase_placing.explanation()
 
     def requests(self, query: RequestQuery) -> RequestPage:
         """The same at any time."""
@@ -125,7 +129,7 @@ class StillAdmin(Admin):
 
     def explain_serve(self, request: ServeRequest) -> Explanation:
         """On two nodes."""
-        return showcase.fitting(request.name or "glm-5.3")
+        return showcase_placing.fitting(request.name or "glm-5.3")
 
     def series(
         self,
@@ -142,7 +146,7 @@ class StillAdmin(Admin):
 
     def usage(self, by: str | None = None, *, since: date | None = None, until: date | None = None) -> list[UsageInfo]:
         """The same of every span of time."""
-        return showcase.used(by or "key_model") if self._used else []
+        return showcase_keys.used(by or "key_model") if self._used else []
 
     @contextlib.asynccontextmanager
     async def logs(self, target: str, *, tail: int, follow: bool) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -2,7 +2,7 @@
 
 from llmgw.api.request_types import RequestQuery
 from llmgw.core.requests import RequestLine, Tried
-from tests.console.showcase import HOSTILE_MODEL, MODEL
+from tests.console.showcase_names import HOSTILE_MODEL, MODEL
 from tests.support.fleet_rows import NOW
 
 REQUEST = "req-8f2c01d7a9b344e1902f4a"

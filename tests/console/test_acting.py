@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from console.actions import consequences
-from console.actions.handlers import HANDLERS, allowed, possible
+from console.actions.handler import allowed, possible
+from console.actions.handlers import HANDLERS
 from console.lines import SCHEMES, candidates, parse_line
 from console.places import Subject
 from console.state.cluster import ClusterState

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from console.actions.handlers import HANDLERS, Handler
+from console.actions.handler import Handler
+from console.actions.handlers import HANDLERS
 from console.app import Console, Ending
 from console.places import Subject
 from console.screens.build_form import BuildForm

@@ -21,9 +21,9 @@ from console.text import plain
 from console.widgets.columns import lay_out
 from console.widgets.facts import fact_lines
 from console.widgets.note import MOST_ROWS
-from console.widgets.table import GUTTER
+from console.widgets.rows import GUTTER
 from llmgw.api.actions import Target
-from tests.console import showcase
+from tests.console import showcase_names
 from tests.console.harness import console_with, screen_lines, screen_text, shown, tell
 from tests.console.scenes import console_in, visit
 from tests.support.fleet_rows import delta, model_row, snapshot
@@ -144,7 +144,7 @@ async def test_a_replicas_cards_do_not_say_whose_they_are_and_lead_to_their_mach
     assert [c.key for c in CARDS.columns if c not in HELD.columns] == ["holder"]
     console = console_in("normal")
     async with shown(console, size=(80, 24)) as pilot:
-        place = Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase.REPLICA))
+        place = Place(view="replica", subject=Subject(target=Target.REPLICA, key=showcase_names.REPLICA))
         await visit(console, pilot, place)
         view = console.main.view
         assert isinstance(view, Page)
@@ -166,9 +166,9 @@ async def test_a_replicas_cards_do_not_say_whose_they_are_and_lead_to_their_mach
 async def test_a_page_does_not_offer_the_way_to_itself(page: str, own: str, other: str) -> None:
     console = console_in("normal")
     async with shown(console) as pilot:
-        subject = Subject(target=Target.REPLICA, key=showcase.REPLICA)
+        subject = Subject(target=Target.REPLICA, key=showcase_names.REPLICA)
         if page == "explain":
-            subject = Subject(target=Target.MODEL, key=showcase.MODEL)
+            subject = Subject(target=Target.MODEL, key=showcase_names.MODEL)
         await visit(console, pilot, Place(view=page, subject=subject))
         keys = {command.key for command in console.main.commands()}
         assert own not in keys
@@ -185,7 +185,7 @@ async def test_a_page_does_not_offer_the_way_to_itself(page: str, own: str, othe
 async def test_the_trial_is_not_offered_where_one_tries() -> None:
     console = console_in("normal")
     async with shown(console) as pilot:
-        place = Place(view="try", subject=Subject(target=Target.MODEL, key=showcase.MODEL))
+        place = Place(view="try", subject=Subject(target=Target.MODEL, key=showcase_names.MODEL))
         await visit(console, pilot, place)
         await pilot.press("tab")
         labels = [command.label for command in console.main.commands()]

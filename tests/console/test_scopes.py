@@ -9,6 +9,7 @@ import pytest
 
 from console.app import Console
 from console.places import Place, Subject
+from console.screens.band_form import BandForm
 from console.screens.form import Form
 from console.screens.key_form import KeyForm
 from console.screens.keyview import Keys
@@ -498,6 +499,43 @@ async def test_a_key_moves_to_a_team_that_is_there(plane: tuple[ConsolePlane, Co
         await put(pilot, console, "tenant", "house")
         await pilot.press("enter")
         await until(lambda: control.calls[-1][:3] == ("move_team", "lonely", "house"))
+
+
+@pytest.mark.asyncio
+async def test_keys_and_teams_go_from_band_to_band(plane: tuple[ConsolePlane, Console]) -> None:
+    control, console = plane
+    async with shown(console) as pilot:
+        await at(console, pilot, "k2", "B")
+        assert isinstance(console.screen, BandForm)
+        assert promised(console) == "as it is: band default"
+        await put(pilot, console, "band", "Gold!")
+        assert "is no band's name" in said(console, "band")
+        await put(pilot, console, "band", "silver")
+        await pilot.press("enter")
+        await until(lambda: "there are gold, default" in said(console, "band"))
+        await put(pilot, console, "band", "gold")
+        assert promised(console) == "enter has requests of evals wait in band gold; so far in band default"
+        await pilot.press("enter")
+        await until(lambda: bool(control.band_calls))
+        assert control.band_calls[0][:3] == ("key_band", "k2", "gold")
+        await until(lambda: console.screen is console.main)
+        row = msgspec.structs.replace(KEYS[1], band="gold")
+        team = msgspec.structs.replace(SCOPES[3], band="bulk")
+        await tell(console, pilot, delta({"keys": {"k2": row}, "scopes": {"team:research": team}}))
+        await at(console, pilot, "k2", "B")
+        assert form_of(console).values() == {"band": "gold"}
+        await put(pilot, console, "band", "none")
+        assert promised(console) == ("enter has requests of evals wait in its team's band bulk; so far in band gold")
+        await pilot.press("enter")
+        await until(lambda: control.band_calls[-1][:3] == ("key_band", "k2", None))
+        await until(lambda: console.screen is console.main)
+        await at(console, pilot, "team:research", "B")
+        await put(pilot, console, "band", "")
+        assert promised(console) == (
+            "enter has requests of keys of research that name no band wait in band default; so far in band bulk"
+        )
+        await pilot.press("enter")
+        await until(lambda: control.band_calls[-1][:3] == ("team_band", "research", None))
 
 
 @pytest.mark.asyncio

@@ -136,7 +136,7 @@ def test_what_is_not_known_of_weights_is_no_zero() -> None:
         model="m", dry_run=False, would_place=None, message="", need_bytes=need.total_bytes, need_detail=need.detail
     )
     said = "\n".join("".join(text for text, _ in line) for line in explanation_lines(answer))
-    assert "needs       at least 150 MB  weights and KV, known once they are looked up + engine 150 MB" in said
+    assert "needs        at least 150 MB  weights and KV, known once they are looked up + engine 150 MB" in said
     assert "0 B" not in said
 
 

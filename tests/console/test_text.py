@@ -104,3 +104,27 @@ def test_bars_are_as_wide_as_asked_and_show_what_is_not_zero() -> None:
 )
 def test_filters(filter_: str, shown: bool) -> None:
     assert parse_filter(filter_).matches("gpu07 failed org/m:8b", {"state": "failed"}) is shown
+
+
+@pytest.mark.parametrize(
+    ("filter_", "found"),
+    [
+        ("gpu:a10", ["a10-24g"]),
+        ("gpu:A100", ["a100-80g", "a100-40g"]),
+        ("gpu:a100-80g", ["a100-80g"]),
+        ("class:a100-80g-mig-3g.40gb", ["a100-80g-mig-3g.40gb"]),
+        ("gpu:a10*", ["a10-24g", "a100-80g", "a100-40g", "a100-80g-mig-3g.40gb"]),
+        ("gpu:6000", ["6000-24g"]),
+        ("gpu:h100", ["h100-80g"]),
+        ("gpu:gb10", ["gb10"]),
+        ("gpu:none", ["none"]),
+        ("gpu:.*", []),
+        ("!gpu:*", []),
+    ],
+)
+def test_cards_are_named_whole(filter_: str, found: list[str]) -> None:
+    cards = ["a10-24g", "a100-80g", "a100-40g", "a100-80g-mig-3g.40gb", "h100-nvl-94g", "h100-80g", "6000-24g"]
+    cards += ["rtx-pro-6000-96g", "gb10", "none"]
+    wanted = parse_filter(filter_)
+    assert [card for card in cards if wanted.matches("", {"gpu": card, "class": card})] == found
+    assert wanted.matches("", {"gpu": " ".join(cards), "class": " ".join(cards)}) is bool(found)

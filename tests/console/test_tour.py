@@ -16,7 +16,7 @@ from console.screens.shown import Shown
 from llmgw.api.key_types import KeyCreate, KeyCreated
 from llmgw.api.types import ModelInfo, ModelResult, ProgressInfo, ServeRequest
 from llmgw.api.watch import WeightsRow
-from tests.console import showcase
+from tests.console import showcase_names
 from tests.console.harness import screen_text, shown, tell, until
 from tests.console.scenes import StillAdmin, console_in, settle
 from tests.support.fleet_rows import GB, NOW, card_uuid, delta, model_row, replica_row
@@ -112,7 +112,7 @@ async def test_the_tour(same_frame: SameFrame) -> None:
 
     async with shown(console, size=(120, 40)) as pilot:
         await settle(console, pilot)
-        await frame(1, "needs attention", showcase.BAD_MODEL)
+        await frame(1, "needs attention", showcase_names.BAD_MODEL)
         await press("e")
         await until(lambda: "cannot be placed" in screen_text(console) and "missing" in screen_text(console))
         await frame(2, "explain", "missing")

@@ -198,6 +198,22 @@ def test_a_cut_stream_is_not_taken_for_its_end(tmp_path: Path) -> None:
         until_sync(lambda: control.open_logs == 0, deadline_s=5)
 
 
+def test_a_refusal_in_place_of_the_first_line_is_the_answer(tmp_path: Path) -> None:
+    """A node says only when it is asked that it has no such log: the reason is no answer that breaks off."""
+    control = FakeControl(fail_log_after=0)
+    with running(tmp_path, control) as admin:
+        for follow in (False, True):
+            with pytest.raises(ClientError, match="the node went away") as caught:
+                list(AdminClient(parse_server(admin.unix, source="x")).logs("gpu0", tail=2, follow=follow))
+            assert not isinstance(caught.value, Unreachable)
+        until_sync(lambda: control.open_logs == 0, deadline_s=5)
+
+
+def test_an_empty_log_is_no_refusal(tmp_path: Path) -> None:
+    with running(tmp_path, FakeControl(log_lines=[])) as admin:
+        assert list(AdminClient(parse_server(admin.unix, source="x")).logs("gpu0", tail=2)) == []
+
+
 def test_a_long_log_comes_whole(tmp_path: Path) -> None:
     control = FakeControl(log_lines=[f"{i} " + "読" * 100 for i in range(5000)])
     with running(tmp_path, control) as admin:

@@ -19,8 +19,8 @@ from agent.discovery.smi_xml import SmiXml
 from agent.discovery.surveyor import Surveyor
 from agent.sensors import Meter, SensorService
 from agent.state import Outbox
+from llmgw.agents.nodes_told import node_from_inventory
 from llmgw.agents.readings import wear_from
-from llmgw.agents.translate import node_from_inventory
 from llmgw.core.cluster import Card
 from llmgw.core.layout import AgentLayout
 from llmgw.core.wear import CardWear

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from agent.process import marks_of
+from llmgw.agents.nodes_told import node_from_hello
 from llmgw.agents.readings import figures_from, wear_from
-from llmgw.agents.translate import node_from_hello
 from llmgw.core.processes import start_time
 from llmgw.wire.llmgw.v1 import LogCancel, ServerMessage, ShardState
 from tests.support.agent_node import KEY, ROOT, running_node, sim_spec

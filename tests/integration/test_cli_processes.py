@@ -29,7 +29,8 @@ def test_help_and_version() -> None:
 def test_unknown_commands(command: str) -> None:
     result = llmgw(command)
     assert (result.returncode, result.stdout) == (2, "")
-    assert "is not a command" in result.stderr
+    known = "did you mean 'ctl'?" if command == "ctrl" else "known are demo, console, ctl, server"
+    assert f"is not a command; {known}" in result.stderr
     assert "\x1b" not in result.stderr
 
 

@@ -62,7 +62,8 @@ def test_a_key_with_everything(ctl: Ctl) -> None:
     )
     document = json.loads(made.stdout)
     assert (document["id"], document["key"], document["team"]) == ("k1", KEY, "blue")
-    assert made.stderr == "Team blue was not there and is made, without limits.\n"
+    told = ("No model is called a or b so far.", "Team blue was not there and is made, without limits.")
+    assert tuple(made.stderr.splitlines()) == told
     request = ctl.asked("create_key")[0]
     assert request == KeyCreate(
         name="ci",
@@ -146,6 +147,7 @@ def test_usage_for_scripts_and_people(ctl: Ctl) -> None:
     ctl.admin.control.used = [
         UsageInfo(
             key_id="k1",
+            key="ci",
             model="qwen",
             requests=3,
             input_tokens=30,
@@ -158,6 +160,7 @@ def test_usage_for_scripts_and_people(ctl: Ctl) -> None:
     (row,) = json.loads(ctl("usage", "--json").stdout)
     assert row == {
         "key_id": "k1",
+        "key": "ci",
         "model": "qwen",
         "requests": 3,
         "input_tokens": 30,
@@ -167,6 +170,8 @@ def test_usage_for_scripts_and_people(ctl: Ctl) -> None:
         "failed": 1,
     }
     assert ctl.asked("usage") == ("key_model", None, None)
+    people = ctl("usage").stdout.splitlines()
+    assert [line.split()[:4] for line in people] == [["KEY", "ID", "MODEL", "REQUESTS"], ["ci", "k1", "qwen", "3"]]
     table = ctl("usage", "--by", "model", "--since", "2026-01-02", "--until", "2026-02-03").stdout.splitlines()
     assert ctl.asked("usage") == ("model", date(2026, 1, 2), date(2026, 2, 3))
     assert [line.split() for line in table] == [

@@ -12,8 +12,8 @@ import trio
 from agent.identity import load_identity
 from agent.link import LinkTimes
 from llmgw.agents.bridge import Limits
+from llmgw.agents.replicas_told import replica_from_status
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected, NodeMessage
-from llmgw.agents.translate import replica_from_status
 from llmgw.core.cluster import ShardState as State
 from llmgw.sim.fleet import node as fleet_node
 from llmgw.sim.fleet import service
@@ -32,6 +32,7 @@ from llmgw.wire.llmgw.v1 import (
     ShardStatus,
     StartShard,
     StopShard,
+    TakeSample,
 )
 from tests.support.agentport import Port, make_port, running
 from tests.support.waiting import DEADLINE_S, until
@@ -297,6 +298,21 @@ async def test_sensors_come_in_columns_when_they_changed(tmp_path: Path, monkeyp
         assert sensors.uuids == []
         assert sensors.memory_used_bytes[0] >= 40 * 10**9
         assert sensors.memory_used_bytes[1] == 0
+
+
+async def test_a_simulated_node_measures_for_whoever_looks_though_nothing_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "SENSE_EVERY_S", 3600.0)
+    async with running_fleet(tmp_path, nodes=1) as running:
+        ((node, connected),) = running.connected.items()
+        assert connected.hello.takes_samples
+        by_itself, told = 1, 0
+        while told <= by_itself + 3:
+            running.order(node, take_sample=TakeSample())
+            while (await running.message(node)).sensors is None:
+                pass
+            told += 1
 
 
 async def test_a_simulated_engine_says_what_it_works_on(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Keys and scopes from an operator's change to a router's answer: real database, real feed, a router's follower."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+import psycopg
 import pytest
 import trio
 
@@ -47,6 +48,8 @@ from llmgw.router.usage import UsageSpool
 from llmgw.store import keys as stored_keys
 from llmgw.store import scopes as stored_scopes
 from llmgw.store.listen import Listener
+from llmgw.store.notify import RESYNC, Change
+from llmgw.store.settings import load_settings
 from llmgw.store.store import Store
 from tests.support.waiting import until
 
@@ -91,11 +94,11 @@ class Site:
             cluster_secret=SECRET,
         )
         self.bands = BandService(
-            store=self.store, leadership=self.leadership, feed=self.feed, settings_changed=self._heard
+            store=self.store, leadership=self.leadership, feed=self.feed, read_settings=self._read_settings
         )
 
-    def _heard(self, values: Mapping[str, msgspec.Raw]) -> None:
-        self.settings = dict(values)
+    async def _read_settings(self) -> None:
+        self.settings = await self.store.run(load_settings)
 
     async def _lookup(self, digest: str) -> KeyRecord | None:
         record = await self.keys.lookup(digest)
@@ -309,13 +312,14 @@ async def test_what_another_server_changes_reaches_the_routers_here(site: Site, 
         nodes=cast("NodeService", NoNodes()),
         keys=site.keys,
         scopes=site.scopes,
-        settings_changed=lambda stored: None,
+        read_settings=trio.lowlevel.checkpoint,
     )
     made = await site.create(team="blue")
     async with follower(site.layout) as state, trio.open_nursery() as nursery:
         await nursery.start(listener.run)
         await nursery.start(watcher.run)
         assert (await state.authenticate(made.key.encode(), CLIENT)).limits.rpm is None
+        await until(lambda: listens(database))
         await site.store.run(stored_scopes.set_limits, ScopeKind.TEAM, "blue", {"tpm": 9}, actor="elsewhere")
         await site.store.run(stored_keys.set_limits, made.id, {"rpm": 5}, actor="elsewhere")
 
@@ -326,6 +330,50 @@ async def test_what_another_server_changes_reaches_the_routers_here(site: Site, 
         assert table is not None
         assert table.scopes[0].limits.tpm == 9
         nursery.cancel_scope.cancel()
+
+
+class TellsOnce:
+    """Says what it was given, and nothing more."""
+
+    def __init__(self, *changes: Change) -> None:
+        self._changes = [frozenset(changes)]
+
+    async def changes(self) -> frozenset[Change]:
+        if not self._changes:
+            await trio.sleep_forever()
+        return self._changes.pop()
+
+
+@pytest.mark.trio
+async def test_a_key_that_changed_as_the_connection_came_back_is_told_too(site: Site) -> None:
+    made = await site.create(team="blue")
+    changes = TellsOnce(Change(topic=RESYNC), Change(topic=stored_keys.TOPIC, name=made.id))
+    watcher = StoreWatcher(
+        store=site.store,
+        listener=cast("Listener", changes),
+        catalog=Catalog(lambda: None),
+        nodes=cast("NodeService", NoNodes()),
+        keys=site.keys,
+        scopes=site.scopes,
+        read_settings=trio.lowlevel.checkpoint,
+    )
+    async with follower(site.layout) as state, trio.open_nursery() as nursery:
+        assert (await state.authenticate(made.key.encode(), CLIENT)).limits.rpm is None
+        await site.store.run(stored_keys.set_limits, made.id, {"rpm": 5}, actor="elsewhere")
+        await nursery.start(watcher.run)
+        with trio.fail_after(TOLD_S):
+            while (await state.authenticate(made.key.encode(), CLIENT)).limits.rpm != 5:  # noqa: ASYNC110 - the store tells it
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+def listens(conninfo: str) -> bool:
+    """Whether somebody listens there: what changed before is told to nobody."""
+    with psycopg.connect(conninfo) as conn:
+        found = conn.execute(
+            "select 1 from pg_stat_activity where datname = current_database() and query = 'listen llmgw'"
+        )
+        return found.fetchone() is not None
 
 
 class NoNodes:
@@ -406,10 +454,10 @@ async def test_a_key_waits_in_its_own_band_else_in_its_teams(site: Site) -> None
     async with follower(site.layout) as state:
         assert (await band(state, made), await band(state, own)) == ("", "gold")
         told = await site.bands.set_team("blue", "bronze", actor=ACTOR)
-        assert told.message.startswith("team blue: band default → band bronze, 1 living keys; ")
+        assert told.message.startswith("team blue: band default → band bronze, 1 living key; ")
         await becomes(state, made, "bronze")
         told = await site.bands.set_key(made.id, "gold", actor=ACTOR)
-        assert told.message.startswith(f"{made.id}: its team's band → band gold; ")
+        assert told.message.startswith(f"{made.name} ({made.id}): its team's band → band gold; ")
         await becomes(state, made, "gold")
         await site.bands.set_key(made.id, None, actor=ACTOR)
         await becomes(state, made, "bronze")
@@ -436,7 +484,7 @@ async def test_a_band_goes_when_nobody_is_in_it(site: Site) -> None:
     await site.bands.set("gold", BandChange(priority=10), actor=ACTOR)
     made = await site.create(band="gold", team="blue")
     await site.bands.set_team("blue", "gold", actor=ACTOR)
-    with pytest.raises(Conflict, match=f"used by key {made.id}, team blue: put them in another"):
+    with pytest.raises(Conflict, match=rf"used by key {made.name} \({made.id}\), team blue: put them in another"):
         await site.bands.remove("gold", actor=ACTOR)
     await site.keys.revoke(made.id, actor=ACTOR)
     await site.bands.set_team("blue", None, actor=ACTOR)

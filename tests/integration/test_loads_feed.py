@@ -14,7 +14,8 @@ from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.load_publisher import LoadPublisher
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, SessionLoop
+from llmgw.control.samples import SampleService
+from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
 from llmgw.core.cluster import ShardState
 from llmgw.core.figures import LOAD_HOLDS_S
 from llmgw.core.routing import ReplicaLoad
@@ -104,7 +105,10 @@ async def control(port: Port, cluster: Cluster) -> AsyncIterator[Inventory]:
     inventory = Inventory(trio.current_time, lambda: None)
     logs = LogService(layout=cluster.layout, inventory=inventory, orders=AgentLogOrders(port.server))
     checks = EngineCheckService(inventory=inventory, orders=AgentCheckOrders(port.server))
-    sessions = SessionLoop(server=port.server, inventory=inventory, logs=logs, checks=checks, ordered=lambda _: True)
+    samples = SampleService(inventory=inventory, orders=AgentSampleOrders(port.server), clock=trio.current_time)
+    sessions = SessionLoop(
+        server=port.server, inventory=inventory, logs=logs, checks=checks, samples=samples, ordered=lambda _: True
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(sessions.run)
         await nursery.start(LoadPublisher(inventory.loads, cluster.feed, wall=time.time).run)

@@ -81,6 +81,8 @@ class Node:
     fetches: list[FetchProgress] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     """Keys of agent.yaml, from the next start on."""
+    program: tuple[str, ...] = ("-m", "agent.main")
+    """What Python runs, before the path of agent.yaml."""
     heard: trio.Event = field(default_factory=trio.Event)
 
     def start(self, **environment: str) -> None:
@@ -89,7 +91,7 @@ class Node:
         config.write_text(json.dumps({"data": str(self.directory), "engine_ports": self.ports, **self.settings}))
         with (self.directory / "stderr.log").open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agent.main", str(config)],
+                [sys.executable, *self.program, str(config)],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,

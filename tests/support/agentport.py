@@ -115,6 +115,7 @@ def make_port(directory: Path, *, limits: Limits = QUICK, port: int = 0) -> Port
         context=authority.server_context(),
         cluster_id=authority.cluster_id,
         enrol=enrolment.enrol,
+        renew=enrolment.renew,
         welcome=welcome,
         allowed=lambda node, serial: made.serials.get(node, serial) == serial,
         heard=lambda node: made.beats.append(node),

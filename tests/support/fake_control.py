@@ -132,6 +132,12 @@ class FakeControl(FakeKeys, FakeBands):
             if engine in (None, check.engine)
         ]
 
+    async def sample(self, name: str) -> t.Result:
+        """Says that it was asked."""
+        await self.node(name)
+        self.calls.append(("sample", name))
+        return t.Result(message=f"{name} was asked for a fresh sample")
+
     async def cordon(self, name: str, on: bool, *, actor: str) -> t.Result:
         await self.node(name)
         self.calls.append(("cordon", name, on, actor))

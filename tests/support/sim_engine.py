@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import trio
 
-from llmgw.sim.engine import listen, serve
+from llmgw.sim.accepting import listen
+from llmgw.sim.engine import serve
 from llmgw.sim.options import EngineOptions
 from llmgw.sim.service import Engine
 

@@ -2,7 +2,7 @@
 
 import io
 
-from llmgw.agents import translate
+from llmgw.agents import order_messages, replicas_told
 from llmgw.api.types import Explanation
 from llmgw.cli.groups.explain import explain_table
 from llmgw.cli.output import Output
@@ -16,13 +16,13 @@ from tests.support.builders import GB, a_card, a_model, a_node, a_profile, a_rep
 def test_a_node_is_told_and_hands_it_back_to_the_next_leader() -> None:
     entry = an_entry()
     replica = a_replica(entry, host_bytes=48 * GB, cards=("GPU-n1-0",))
-    order = translate.start_shard(replica, entry, entry.model.profiles[0], engine_key="k").start_shard
+    order = order_messages.start_shard(replica, entry, entry.model.profiles[0], engine_key="k").start_shard
     assert order is not None
     assert order.spec is not None
     assert order.spec.host_bytes == 48 * GB
     spec = wire.ShardSpec.parse(bytes(order.spec))
     status = wire.ShardStatus(shard_id="r1/0", state=wire.ShardState.READY, spec=spec)
-    assert translate.replica_from_status(status, node="n1").host_bytes == 48 * GB
+    assert replicas_told.replica_from_status(status, node="n1").host_bytes == 48 * GB
 
 
 def test_two_replicas_planned_at_once_are_not_promised_the_same_memory() -> None:

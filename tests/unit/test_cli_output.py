@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmgw.api.audit_words import target_called
 from llmgw.api.problems import Usage
 from llmgw.api.types import AuditEntry
 from llmgw.cli import format as fmt
@@ -104,6 +105,19 @@ def test_changes_read_as_differences() -> None:
     assert _change(entry(2.0, 3.5)) == "2.0 → 3.5"
     assert _change(entry("x", None)) == '"x" → gone'
     assert _change(entry(None, None)) == ""
+
+
+def test_a_key_in_the_audit_has_its_name_beside_its_id() -> None:
+    def called(action: str, before: object, after: object) -> str:
+        at = datetime(2030, 1, 1, tzinfo=UTC)
+        return target_called(
+            AuditEntry(id=1, at=at, actor="a", action=action, target="key-1", before=before, after=after)
+        )
+
+    assert called("key.limits", {"name": "old"}, {"name": "ci"}) == "key-1 (ci)"
+    assert called("key.revoke", {"name": "ci"}, None) == "key-1 (ci)"
+    assert called("key.create", None, ["no document"]) == "key-1"
+    assert called("team.create", None, {"name": "blue"}) == "key-1", "only keys are known by an id"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,15 @@ def test_paths_are_taken_from_the_files_directory(tmp_path: Path) -> None:
     assert config.address("listen").port == 8080
 
 
+def test_a_path_may_begin_with_the_accounts_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+    tls = "client: {tls: {certificate: ~/c.pem, key: k.pem}}\n"
+    config = load_server_config(write(tmp_path, f"data: ~/llmgw\nhf_token_file: ~/hf\n{tls}"), {})
+    assert (config.data, config.hf_token_file) == ("/home/alice/llmgw", "/home/alice/hf")
+    assert config.client.tls is not None
+    assert (config.client.tls.certificate, config.client.tls.key) == ("/home/alice/c.pem", str(tmp_path / "k.pem"))
+
+
 @pytest.mark.case("C29")
 def test_the_environment_stands_in_and_is_named_when_wrong(tmp_path: Path) -> None:
     path = write(tmp_path, "data: .\nlisten: 8000\n")
@@ -57,6 +66,13 @@ def test_the_environment_stands_in_and_is_named_when_wrong(tmp_path: Path) -> No
             "client.trusted_proxies: 'lb.lan' is neither an address nor",
         ),
         ("data: .\nclient: {trusted_proxies: [0.0.0.0/0]}\n", "'0.0.0.0/0' is everybody"),
+        ("data: .\ndatabase: postgresql://[bad\n", "database: is not a postgresql:// URL"),
+        ("data: .\nhf_endpoint: huggingface.co\n", "hf_endpoint: 'huggingface.co' is not the address of a hub"),
+        ("data: .\nlog_level: verbose\n", "'verbose'; known are debug, error, info, warning"),
+        ("data: .\nadmin_users: {alice: root}\n", "'root'; known are admin, operator, viewer"),
+        ("data: .\nlisten: 9090\n", "listen and admin are both on port 9090"),
+        ("data: .\nadvertise: gateway.lan:9443\n", "advertise: 'gateway.lan:9443' is not the name or address"),
+        ("data: ~nobody-of-this-name/x\n", "begins with the home of an account that is not here"),
         ("data: .\nroutres: 2\n", "server.yaml:2: unknown key 'routres'; did you mean 'routers'?"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.discovery.gpu_class import gpu_class
-from llmgw.agents import readings, translate
+from llmgw.agents import nodes_told, readings
 from llmgw.control.models import checked
 from llmgw.core.errors import InvalidInput
 from llmgw.core.identity import check_node_name
@@ -99,7 +99,7 @@ def test_what_a_node_tells_is_taken_by_the_control_plane_as_it_was_meant() -> No
     figures = [load.sample(streams=2, slots=8, held_bytes=10**9) for load in loads]
     message = sensors_message(plan, figures, with_uuids=False, cpu_percent=3.0, fetched_bytes=0)
     inventory = Inventory(address="127.0.0.1", cards=[card_message(c) for c in plan.cards], engines=engine_messages())
-    node = translate.node_from_inventory(inventory, node=plan.name, peer_address="127.0.0.1")
+    node = nodes_told.node_from_inventory(inventory, node=plan.name, peer_address="127.0.0.1")
     told, _ = readings.figures_from(message, [card.uuid for card in node.cards])
     for card, figure in zip(node.cards, figures, strict=True):
         taken = told.cards[card.uuid]

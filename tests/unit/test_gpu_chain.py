@@ -10,7 +10,7 @@ from agent.discovery.host import HostFacts
 from agent.discovery.inventory import build_inventory
 from agent.discovery.nvml import Nvml
 from agent.sensors import Meter
-from llmgw.agents import readings, translate
+from llmgw.agents import nodes_told, readings
 from llmgw.api.types import CardInfo, ClusterStatus
 from llmgw.control.inventory import Inventory
 from llmgw.control.live_rows import node_row, work_from, work_percent
@@ -36,7 +36,7 @@ def inventory(tmp_path: Path) -> Inventory:
     described = build_inventory(address="10.0.0.1", host=HOST, reserve_bytes=0, reading=reading, engines=())
     hello = wire.Hello.parse(bytes(wire.Hello(node="n1", inventory=described)))
     found = Inventory(lambda: 100.0, lambda: None)
-    found.connected(translate.node_from_hello(hello, node="n1", peer_address="10.0.0.1"), [])
+    found.connected(nodes_told.node_from_hello(hello, node="n1", peer_address="10.0.0.1"), [])
     meter = Meter(tmp_path, cards=lambda: reading.cards)
     for _ in range(2):
         message = meter.message(reader.sample())

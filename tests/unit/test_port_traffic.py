@@ -15,7 +15,7 @@ from agent.discovery.inventory import wire_part
 from agent.discovery.parts import machine_parts
 from agent.discovery.traffic import LEAST_S, Traffic, TrafficMeter
 from agent.sensors import Meter
-from llmgw.agents import readings, translate
+from llmgw.agents import nodes_told, readings
 from llmgw.api.client import AdminClient
 from llmgw.api.series import Of, Scope
 from llmgw.api.types import NodeInfo
@@ -198,7 +198,7 @@ def test_errors_and_links_that_went_down_stand_with_their_port(machine: Machine)
     described = wire.Inventory.parse(
         bytes(wire.Inventory(address="10.0.0.1", parts=[wire_part(eth0), wire_part(eth1)]))
     )
-    assert translate.node_from_inventory(described, node="n", peer_address="10.0.0.1").parts == (eth0, eth1)
+    assert nodes_told.node_from_inventory(described, node="n", peer_address="10.0.0.1").parts == (eth0, eth1)
 
 
 class TestOnTheWay:
@@ -310,5 +310,5 @@ def test_one_node_in_full_has_its_traffic_and_its_ports() -> None:
 
 def test_a_part_of_an_older_agent_has_no_counts() -> None:
     described = wire.Inventory(address="10.0.0.1", parts=[wire.MachinePart(kind="network", name="eth0", state="up")])
-    (part,) = translate.node_from_inventory(described, node="n", peer_address="10.0.0.1").parts
+    (part,) = nodes_told.node_from_inventory(described, node="n", peer_address="10.0.0.1").parts
     assert part == MachinePart(kind="network", name="eth0", state="up")

@@ -11,7 +11,8 @@ from llmgw.agents.sessions import Session, Sessions
 from llmgw.control.engine_checks import EngineCheckService
 from llmgw.control.inventory import Inventory
 from llmgw.control.logs import LogService
-from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, SessionLoop
+from llmgw.control.samples import SampleService
+from llmgw.control.sessions import AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
 from llmgw.core.cluster import Replica
 from llmgw.core.layout import ServerLayout
 from llmgw.core.secrets import new_replica_id, ordered_by_us
@@ -72,6 +73,7 @@ def _loop(port: _Port, inventory: Inventory, tmp_path: Path) -> SessionLoop:
         inventory=inventory,
         logs=logs,
         checks=EngineCheckService(inventory=inventory, orders=AgentCheckOrders(port)),
+        samples=SampleService(inventory=inventory, orders=AgentSampleOrders(port), clock=lambda: 1.0),
         ordered=lambda replica: ordered_by_us(SECRET, replica.id, replica.model, replica.node),
     )
 

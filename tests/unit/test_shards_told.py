@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from llmgw.agents import translate
+from llmgw.agents import order_messages, replicas_told
 from llmgw.agents.bridge import AgentServer
 from llmgw.agents.orders import AgentOrders
 from llmgw.control.catalog import Catalog
@@ -43,7 +43,7 @@ def ordered_replica() -> Replica:
 
 def status(replica: Replica, rank: int, state: wire.ShardState, **over: Any) -> wire.ShardStatus:
     """What the agent of a shard says after it was ordered, its specification as it came over the wire."""
-    order = translate.start_shard(replica, ENTRY, PROFILE, engine_key="k", rank=rank)
+    order = order_messages.start_shard(replica, ENTRY, PROFILE, engine_key="k", rank=rank)
     assert order.start_shard is not None
     assert order.start_shard.spec is not None
     spec = wire.ShardSpec.parse(bytes(order.start_shard.spec))
@@ -52,7 +52,7 @@ def status(replica: Replica, rank: int, state: wire.ShardState, **over: Any) -> 
 
 
 def told(replica: Replica, rank: int, state: wire.ShardState, **over: Any) -> Replica:
-    return translate.replica_from_status(status(replica, rank, state, **over), node=NODES[rank].name)
+    return replicas_told.replica_from_status(status(replica, rank, state, **over), node=NODES[rank].name)
 
 
 @pytest.fixture
@@ -102,22 +102,22 @@ def test_a_node_that_leaves_the_cluster_takes_its_part_along(inventory: Inventor
 def test_places_that_cannot_be_are_refused() -> None:
     replica = ordered_replica()
     with pytest.raises(InvalidInput, match="none of n2's"):
-        translate.replica_from_status(status(replica, 0, wire.ShardState.READY), node="n2")
+        replicas_told.replica_from_status(status(replica, 0, wire.ShardState.READY), node="n2")
     beyond = status(replica, 1, wire.ShardState.READY)
     assert beyond.spec is not None
     beyond.spec.places = beyond.spec.places[:1]
     with pytest.raises(InvalidInput, match="none of n2's"):
-        translate.replica_from_status(beyond, node="n2")
+        replicas_told.replica_from_status(beyond, node="n2")
     twice = status(replica, 0, wire.ShardState.READY)
     assert twice.spec is not None
     twice.spec.places[1].node = "n1"
     with pytest.raises(InvalidInput, match="named twice"):
-        translate.replica_from_status(twice, node="n1")
+        replicas_told.replica_from_status(twice, node="n1")
     odd = status(replica, 0, wire.ShardState.READY)
     assert odd.spec is not None
     odd.spec.places[1].address = "10.0.0.2 --head"
     with pytest.raises(InvalidInput, match="neither a host name nor an address"):
-        translate.replica_from_status(odd, node="n1")
+        replicas_told.replica_from_status(odd, node="n1")
 
 
 def test_an_id_is_good_for_its_nodes_in_their_order_only() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent.columns import MachineFigures, sensors_message, wear_message
 from agent.discovery.gpu import CardSample
 from agent.discovery.inventory import wire_card, wire_part
-from llmgw.agents import plausible, readings, translate
+from llmgw.agents import nodes_told, order_messages, plausible, readings, replicas_told
 from llmgw.core import throttle
 from llmgw.core.catalog import Model, Profile
 from llmgw.core.cluster import Card, MachinePart, Replica, ShardState
@@ -42,20 +42,20 @@ def test_an_honest_hello() -> None:
         problems=["nvidia-smi: not found"],
     )
     said.pid = 42
-    node = translate.node_from_hello(said, node="n1", peer_address="10.0.0.1")
+    node = nodes_told.node_from_hello(said, node="n1", peer_address="10.0.0.1")
     assert (node.name, node.address, node.cpus, node.agent_pid) == ("n1", "gpu-1.lan", 8, 42)
     assert node.memory_available_bytes == 2**36
     assert node.cards[0].gpu_class == "h100-80g"
     assert node.engines[0].usable
-    assert translate.problems(said.inventory) == ("nvidia-smi: not found",)
+    assert nodes_told.problems(said.inventory) == ("nvidia-smi: not found",)
 
 
 def test_the_address_of_the_connection_stands_in() -> None:
-    assert translate.node_from_hello(wire.Hello(), node="n1", peer_address="10.0.0.1").address == "10.0.0.1"
+    assert nodes_told.node_from_hello(wire.Hello(), node="n1", peer_address="10.0.0.1").address == "10.0.0.1"
 
 
 def test_the_name_is_the_certificates() -> None:
-    assert translate.node_from_hello(wire.Hello(node="other"), node="n1", peer_address="::1").name == "n1"
+    assert nodes_told.node_from_hello(wire.Hello(node="other"), node="n1", peer_address="::1").name == "n1"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_name_is_the_certificates() -> None:
 )
 def test_refused_inventories(inventory: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        translate.node_from_hello(hello(**inventory), node="n1", peer_address="10.0.0.1")
+        nodes_told.node_from_hello(hello(**inventory), node="n1", peer_address="10.0.0.1")
 
 
 def test_impossible_figures_count_as_not_said() -> None:
     card = wire.Card(uuid="G", memory_total_bytes=2**63, index=2**31)
-    node = translate.node_from_hello(
+    node = nodes_told.node_from_hello(
         hello(cpus=2**31, memory_total_bytes=2**60, cards=[card]), node="n1", peer_address="10.0.0.1"
     )
     assert (node.cpus, node.memory_total_bytes) == (0, 0)
@@ -89,17 +89,17 @@ def test_impossible_figures_count_as_not_said() -> None:
 def test_texts_are_harmless() -> None:
     evil = "\x1b]0;owned\x07" + "x" * 5000 + "\u202e"
     card = wire.Card(uuid="G", name=evil, problem=evil)
-    node = translate.node_from_hello(hello(cards=[card], problems=[evil] * 99), node="n1", peer_address="::1")
+    node = nodes_told.node_from_hello(hello(cards=[card], problems=[evil] * 99), node="n1", peer_address="::1")
     assert "\x1b" not in node.cards[0].name
     assert len(node.cards[0].problem) <= plausible.TEXT_CHARS
-    assert len(translate.problems(wire.Inventory(problems=[evil] * 99))) == plausible.MAX_PROBLEMS
+    assert len(nodes_told.problems(wire.Inventory(problems=[evil] * 99))) == plausible.MAX_PROBLEMS
 
 
 def test_a_shard_with_its_spec() -> None:
     spec = wire.ShardSpec(
         shard_id="m-1/0", replica_id="m-1", model="org/m", profile="cpu", engine="sim", card_uuids=["MIG-GPU-1/2/0"]
     )
-    replica = translate.replica_from_status(status(endpoint="http://10.0.0.1:18000", pid=9, spec=spec), node="n1")
+    replica = replicas_told.replica_from_status(status(endpoint="http://10.0.0.1:18000", pid=9, spec=spec), node="n1")
     assert (replica.id, replica.model, replica.node) == ("m-1", "org/m", "n1")
     assert replica.state is ShardState.READY
     assert replica.cards == ("MIG-GPU-1/2/0",)
@@ -107,7 +107,7 @@ def test_a_shard_with_its_spec() -> None:
 
 
 def test_a_shard_without_its_spec_names_no_model() -> None:
-    assert translate.replica_from_status(status(), node="n1").model == ""
+    assert replicas_told.replica_from_status(status(), node="n1").model == ""
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_shard_without_its_spec_names_no_model() -> None:
 )
 def test_endpoints_that_routers_must_never_call(endpoint: str) -> None:
     with pytest.raises(InvalidInput):
-        translate.replica_from_status(status(endpoint=endpoint), node="n1")
+        replicas_told.replica_from_status(status(endpoint=endpoint), node="n1")
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,16 @@ def test_endpoints_that_routers_must_never_call(endpoint: str) -> None:
 )
 def test_refused_statuses(fields: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        translate.replica_from_status(status(**fields), node="n1")
+        replicas_told.replica_from_status(status(**fields), node="n1")
 
 
 def test_hello_with_too_many_or_repeated_shards() -> None:
     with pytest.raises(InvalidInput, match="257 entries"):
-        translate.replicas_from_hello(wire.Hello(shards=[status(shard_id=f"m-{i}/0") for i in range(257)]), node="n1")
+        replicas_told.replicas_from_hello(
+            wire.Hello(shards=[status(shard_id=f"m-{i}/0") for i in range(257)]), node="n1"
+        )
     with pytest.raises(InvalidInput, match="twice"):
-        translate.replicas_from_hello(wire.Hello(shards=[status(), status()]), node="n1")
+        replicas_told.replicas_from_hello(wire.Hello(shards=[status(), status()]), node="n1")
 
 
 def test_sensor_columns() -> None:
@@ -249,7 +251,7 @@ def test_facts_of_a_card_and_a_machine() -> None:
         numa_nodes=2,
         cuda_toolkits=["13.0", "12.8"],
     )
-    node = translate.node_from_inventory(wire.Inventory.parse(bytes(inventory)), node="n1", peer_address="10.0.0.1")
+    node = nodes_told.node_from_inventory(wire.Inventory.parse(bytes(inventory)), node="n1", peer_address="10.0.0.1")
     assert node.cards == (card, bare)
     assert (node.parts, node.numa_nodes, node.cuda_toolkits) == (parts, 2, ("13.0", "12.8"))
 
@@ -283,34 +285,34 @@ def test_no_figure_that_cannot_be_gets_in(power: list[float], used: list[float],
 
 def test_progress() -> None:
     message = wire.FetchProgress(phase="fetching", done_bytes=9, total_bytes=5, shard_ids=["m-1/0"])
-    waiting, progress = translate.progress_from(message)
+    waiting, progress = replicas_told.progress_from(message)
     assert waiting == ("m-1",)
     assert (progress.phase, progress.done_bytes, progress.total_bytes) == ("fetching", 5, 5)
-    _, progress = translate.progress_from(wire.FetchProgress(phase="\x1b[31m", total_bytes=2**64 - 1))
+    _, progress = replicas_told.progress_from(wire.FetchProgress(phase="\x1b[31m", total_bytes=2**64 - 1))
     assert (progress.phase, progress.total_bytes) == ("", 0)
 
 
 def test_log_lines() -> None:
-    assert translate.log_lines_from(wire.LogLines(lines=["a\x1b[2Jb"])) == ("a␛[2Jb",)
+    assert replicas_told.log_lines_from(wire.LogLines(lines=["a\x1b[2Jb"])) == ("a␛[2Jb",)
     with pytest.raises(InvalidInput, match="1001"):
-        translate.log_lines_from(wire.LogLines(lines=["x"] * 1001))
+        replicas_told.log_lines_from(wire.LogLines(lines=["x"] * 1001))
 
 
 def test_orders() -> None:
     profile = Profile(name="cpu", engine="sim", args=("--slow",), env={"A": "b"}, slots=2)
     entry = CatalogEntry(model=Model(name="m", source="sim:", profiles=(profile,)))
     replica = Replica(id="m-1", model="m", profile="cpu", engine="sim", node="n1", spec_hash="h", slots=2)
-    order = translate.start_shard(replica, entry, profile, engine_key="ek-1").start_shard
+    order = order_messages.start_shard(replica, entry, profile, engine_key="ek-1").start_shard
     assert order is not None
     assert order.spec is not None
     assert order.engine_key == "ek-1"
     assert (order.spec.shard_id, order.spec.source, order.spec.env) == ("m-1/0", "sim:", {"A": "b"})
     told = wire.ShardStatus(shard_id="m-1/0", state=wire.ShardState.PENDING, spec=order.spec)
-    assert translate.replica_from_status(told, node="n1") == replica
-    stop = translate.stop_shard("m-1", "why", 3.0).stop_shard
+    assert replicas_told.replica_from_status(told, node="n1") == replica
+    stop = order_messages.stop_shard("m-1", "why", 3.0).stop_shard
     assert stop is not None
     assert (stop.shard_id, stop.grace_s) == ("m-1/0", 3.0)
-    drain = translate.drain_shard("m-1", "why", 4.0).drain_shard
+    drain = order_messages.drain_shard("m-1", "why", 4.0).drain_shard
     assert drain is not None
     assert drain.deadline_s == 4.0
 
@@ -320,14 +322,16 @@ def test_orders() -> None:
 )
 def test_a_node_elsewhere_cannot_claim_this_machines_addresses(address: str) -> None:
     with pytest.raises(InvalidInput, match=r"own address|neither a host name"):
-        translate.node_from_hello(hello(address=address), node="n1", peer_address="10.0.0.7")
+        nodes_told.node_from_hello(hello(address=address), node="n1", peer_address="10.0.0.7")
     if address in ("127.0.0.1", "localhost"):
-        assert translate.node_from_hello(hello(address=address), node="n1", peer_address="127.0.0.1").address == address
+        assert (
+            nodes_told.node_from_hello(hello(address=address), node="n1", peer_address="127.0.0.1").address == address
+        )
 
 
 def test_a_replica_answers_at_its_nodes_address_only() -> None:
-    replica = translate.replica_from_status(status(endpoint="http://10.0.0.9:8000"), node="n1")
-    translate.check_endpoint(replica, "10.0.0.9")
+    replica = replicas_told.replica_from_status(status(endpoint="http://10.0.0.9:8000"), node="n1")
+    replicas_told.check_endpoint(replica, "10.0.0.9")
     with pytest.raises(InvalidInput, match=r"answer at 10\.0\.0\.9"):
-        translate.check_endpoint(replica, "10.0.0.1")
-    translate.check_endpoint(translate.replica_from_status(status(), node="n1"), "10.0.0.1")
+        replicas_told.check_endpoint(replica, "10.0.0.1")
+    replicas_told.check_endpoint(replicas_told.replica_from_status(status(), node="n1"), "10.0.0.1")

@@ -51,6 +51,7 @@ BANDS: tuple[Action, ...] = (
     ),
     Action(
         id="key.band",
+        key="B",
         label="Band…",
         help="let a key's requests wait in a band, or in its team's",
         target=Target.KEY,
@@ -67,6 +68,7 @@ BANDS: tuple[Action, ...] = (
     ),
     Action(
         id="team.band",
+        key="B",
         label="Band…",
         help="let requests of a team's keys wait in a band, where the key names none itself",
         target=Target.TEAM,

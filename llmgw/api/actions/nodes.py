@@ -1,4 +1,4 @@
-"""Nodes: list, cordon, join."""
+"""Nodes: list, cordon, sample, join."""
 
 from llmgw.api import types as t
 from llmgw.api.actions.words import OP, A, Action, Argument, Kind, Target, V, option
@@ -57,6 +57,18 @@ NODES: tuple[Action, ...] = (
         path=f"{PREFIX}/nodes/{{node}}/uncordon",
         response=t.Result,
         verb=("node", "uncordon"),
+        arguments=(_NODE,),
+    ),
+    Action(
+        id="node.sample",
+        label="Fresh sample",
+        help="have a node measure now, for everyone who looks at it; once a second at most, however many ask",
+        target=Target.NODE,
+        permission=V,
+        method="POST",
+        path=f"{PREFIX}/nodes/{{node}}/sample",
+        response=t.Result,
+        verb=("node", "sample"),
         arguments=(_NODE,),
     ),
 )

@@ -1,17 +1,15 @@
 """`ctl audit`: who changed what."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from llmgw.api.audit_words import target_called
 from llmgw.api.problems import Usage
 from llmgw.api.types import AuditEntry
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.format import when
-
-_AGO = re.compile(r"([0-9]{1,6})([smhdw])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+from llmgw.cli.spans import seconds_of
 
 
 def audit(ctx: Context) -> None:
@@ -21,15 +19,15 @@ def audit(ctx: Context) -> None:
     if ctx.out.json:
         ctx.out.document(answer)
         return
-    rows = [[when(entry.at), entry.actor, entry.action, entry.target, _change(entry)] for entry in answer]
+    rows = [[when(entry.at), entry.actor, entry.action, target_called(entry), _change(entry)] for entry in answer]
     ctx.out.table(["UTC", "ACTOR", "ACTION", "TARGET", "CHANGE"], rows, empty="nothing was changed in that time")
 
 
 def parse_since(text: str, *, now: datetime) -> datetime:
     """`1h` before `now`, or an ISO time, local without an offset; raises Usage."""
-    match = _AGO.fullmatch(text)
-    if match:
-        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    seconds = seconds_of(text)
+    if seconds is not None:
+        return now - timedelta(seconds=seconds)
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -44,7 +44,7 @@ def change(ctx: Context) -> None:
 def _priority(text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
-        raise Usage(f"--priority: {text[:40]!r} is no whole number")
+        raise Usage(f"--priority: {text[:40]!r} is no whole number: give one such as 10 or -5")
     return int(text)
 
 
@@ -56,7 +56,7 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise Usage(f"--queue-ttl: {text!r} is no number of seconds; or none")
+        raise Usage(f"--queue-ttl: {text[:40]!r} is no number of seconds: give one such as 30 or 0.5, or none")
     return seconds
 
 

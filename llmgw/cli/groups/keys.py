@@ -16,6 +16,7 @@ from llmgw.cli.limit_arguments import (
     spending,
 )
 from llmgw.core.money import NONE, budgets_text, money
+from llmgw.core.near import did_you_mean
 
 _HEADERS = ["ID", "NAME", "TEAM", "MODELS", "STATE", "RPM", "TPM", "PARALLEL", "BUDGET", "SPENT", "BAND", "LAST USED"]
 _HEADERS += ["REQUESTS", "INPUT", "OUTPUT"]
@@ -62,7 +63,11 @@ def create(ctx: Context) -> None:
         budgets=budgets_given(args.budget),
         band=args.band,
     )
+    # Asked first: once the key is made nothing may stand between it and the reader, who sees it this once.
+    notice = _unknown_models(ctx.client, models or ())
     created = ctx.client.create_key(request)
+    if notice:
+        ctx.out.say(notice)
     if created.team_created:
         ctx.out.say(f"Team {created.team} was not there and is made, without limits.")
     if ctx.out.json:
@@ -70,6 +75,15 @@ def create(ctx: Context) -> None:
         return
     ctx.out.line(created.key)
     ctx.out.say(f"This is key {created.id} of {created.name}. It is not shown again.")
+
+
+def _unknown_models(client: AdminClient, names: Sequence[str]) -> str:
+    """Which of the names are no model's yet, in a sentence; a key may be made before its models are."""
+    known = {name for model in client.models() for name in model.spec.names} if names else set()
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return ""
+    return f"No model is called {' or '.join(unknown)} so far{did_you_mean(unknown[0], sorted(known)) or '.'}"
 
 
 def limits(ctx: Context) -> None:

@@ -7,6 +7,7 @@ from llmgw.api.types import ProgressInfo, ReplicaInfo
 from llmgw.cli.context import Context, Handler
 from llmgw.cli.format import duration, size
 from llmgw.cli.output import Output
+from llmgw.core.compute import Compute, compute_words
 
 
 def replicas(ctx: Context) -> None:
@@ -37,16 +38,24 @@ def _row(r: ReplicaInfo) -> list[str]:
         str(r.in_flight),
         queue_words(r),
         str(r.restarts),
-        _progress(r.progress) or r.message,
+        _progress(r.progress) or _word(r.message, r.compute),
     ]
 
 
 def _shards(replica: ReplicaInfo) -> list[list[str]]:
     """A line for each of its parts, where it spans several nodes; `ctl logs REPLICA/1` reads that one's log."""
     return [
-        [f"  /{rank} {s.role}", "", s.node, "", s.state, "", str(s.pid or "-"), "", "", "", s.message]
+        [f"  /{rank} {s.role}", "", s.node, "", s.state, "", str(s.pid or "-"), "", "", "", _word(s.message, s.compute)]
         for rank, s in enumerate(replica.shards)
     ]
+
+
+def _word(message: str, said: Compute | None) -> str:
+    """The last word on it; where there is none, or too few of its cards are used, where its engine computes."""
+    if said is None or (message and not said.less_than_asked):
+        return message
+    words = f"computes {compute_words(said)}"
+    return f"{words}, less than asked (its log: {said.line})" if said.less_than_asked else words
 
 
 def queue_words(replica: ReplicaInfo) -> str:

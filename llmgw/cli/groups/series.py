@@ -1,6 +1,5 @@
 """`ctl series`: figures over time, a line of bars each, or a row a point."""
 
-import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,12 +7,11 @@ from datetime import UTC, datetime
 from llmgw.api.problems import Usage
 from llmgw.api.series import Series, SeriesAnswer
 from llmgw.cli.context import Context, Handler
+from llmgw.cli.spans import seconds_of
 
 BARS = 48
 """Bars of a line."""
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-_SPAN = re.compile(r"([0-9]{1,6})([smhdw])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def series(ctx: Context) -> None:
@@ -89,10 +87,10 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _seconds(option: str, text: str) -> float:
-    match = _SPAN.fullmatch(text)
-    if match is None or not int(match[1]):
+    seconds = seconds_of(text)
+    if not seconds:
         raise Usage(f"{option} {text[:40]!r} is not like 30s, 15m, 24h or 7d")
-    return float(int(match[1]) * _UNITS[match[2]])
+    return float(seconds)
 
 
 HANDLERS: dict[tuple[str, ...], Handler] = {("series",): series}

@@ -10,8 +10,8 @@ from llmgw.cli.context import Context, Handler
 from llmgw.core.money import money
 
 _COLUMNS = {
-    "key_model": ("key_id", "model"),
-    "key": ("key_id",),
+    "key_model": ("key", "key_id", "model"),
+    "key": ("key", "key_id"),
     "team": ("team",),
     "tenant": ("tenant",),
     "model": ("model",),
@@ -29,7 +29,7 @@ def usage(ctx: Context) -> None:
     if ctx.out.json:
         ctx.out.document([_document(row, columns) for row in rows])
         return
-    headers = [name.removesuffix("_id").upper() for name in columns]
+    headers = [name.removeprefix("key_").upper() for name in columns]
     headers += ["REQUESTS", "INPUT", "CACHED", "OUTPUT", "COST", "FAILED"]
     ctx.out.table(headers, [_row(row, columns) for row in rows], empty="nothing was used in that time")
 
@@ -37,7 +37,7 @@ def usage(ctx: Context) -> None:
 def _document(row: UsageInfo, columns: tuple[str, ...]) -> dict[str, object]:
     """Key and model always, empty where they are summed over; then what the row is of, and its figures."""
     fields = msgspec.structs.asdict(row)
-    return {name: fields[name] for name in ("key_id", "model", *columns, *_FIGURES)}
+    return {name: fields[name] for name in ("key_id", "key", "model", *columns, *_FIGURES)}
 
 
 def _row(row: UsageInfo, columns: tuple[str, ...]) -> list[str]:

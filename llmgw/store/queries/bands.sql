@@ -14,7 +14,7 @@ select value::text from settings where key = %(key)s for update
 update settings set value = %(value)s::jsonb, changed = clock_timestamp() where key = %(key)s
 
 -- name: users
-select 'key' as kind, id, band from api_keys where band is not null and revoked is null
+select 'key' as kind, id, name, band from api_keys where band is not null and revoked is null
 union all
-select 'team', name, band from teams where band is not null
+select 'team', name, name, band from teams where band is not null
 order by kind, id

@@ -41,6 +41,9 @@ select id, name, revoked is not null as revoked from api_keys
 where id = %(id)s or name = %(id)s
 order by id = %(id)s desc, revoked is not null, created, id limit %(limit)s
 
+-- name: living_keys
+select id, name from api_keys where revoked is null order by created desc limit 1000
+
 -- name: lock_key
 select id, name, digest, team, band, limits, budgets, revoked is not null as revoked
 from api_keys where id = %(id)s for update

@@ -2,7 +2,7 @@
 update leadership
 set epoch = epoch + 1, owner = %(owner)s, host = %(host)s, pid = %(pid)s,
     expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s)
-where owner = %(owner)s or expires_at <= clock_timestamp()
+where (owner = %(owner)s and host = %(host)s) or expires_at <= clock_timestamp()
 returning epoch
 
 -- name: renew

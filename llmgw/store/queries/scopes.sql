@@ -50,6 +50,12 @@ insert into tenants (name, limits, budgets, created_by)
 values (%(name)s, %(limits)s::jsonb, %(budgets)s::jsonb, %(actor)s)
 on conflict do nothing
 
+-- name: team_names
+select name from teams order by created desc limit 1000
+
+-- name: tenant_names
+select name from tenants order by created desc limit 1000
+
 -- name: lock_team
 select name, tenant, band, limits, budgets from teams where name = %(name)s for update
 

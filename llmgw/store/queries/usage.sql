@@ -15,7 +15,8 @@ with fresh as (
         estimated, first_token_ms, duration_ms, attempts, cost_micros, band, waited_ms, asked, team, tenant
     )
     select distinct on (i.id)
-        i.id, i.at, i.key_id, i.model, i.replica, i.status, i.failed, i.stream, i.input_tokens, i.cached_tokens,
+        -- Of a router whose clock ran ahead: left as it is, it would count in every month's budget until then.
+        i.id, least(i.at, clock_timestamp()), i.key_id, i.model, i.replica, i.status, i.failed, i.stream, i.input_tokens, i.cached_tokens,
         i.output_tokens, i.estimated, i.first_token_ms, i.duration_ms, i.attempts, i.cost_micros,
         i.band, i.waited_ms, i.asked, coalesce(i.told_team, k.team, ''), coalesce(t.tenant, '')
     from usage_incoming i
@@ -63,16 +64,21 @@ with fresh as (
 select count(*) as new from fresh
 
 -- name: totals
-select case when %(by_key)s then key_id else '' end as key_id,
-    case when %(by_model)s then model else '' end as model,
-    case when %(by_team)s then team else '' end as team,
-    case when %(by_tenant)s then tenant else '' end as tenant,
-    sum(requests)::bigint as requests, sum(failed)::bigint as failed, sum(input_tokens)::bigint as input_tokens,
-    sum(cached_tokens)::bigint as cached_tokens, sum(output_tokens)::bigint as output_tokens,
-    sum(cost_micros)::bigint as cost_micros, max(last_at) as last_at
-from usage_daily
-where day >= coalesce(%(since)s::date, '-infinity'::date) and day <= coalesce(%(until)s::date, 'infinity'::date)
-group by 1, 2, 3, 4 order by 1, 2, 3, 4
+with sums as (
+    select case when %(by_key)s then key_id else '' end as key_id,
+        case when %(by_model)s then model else '' end as model,
+        case when %(by_team)s then team else '' end as team,
+        case when %(by_tenant)s then tenant else '' end as tenant,
+        sum(requests)::bigint as requests, sum(failed)::bigint as failed, sum(input_tokens)::bigint as input_tokens,
+        sum(cached_tokens)::bigint as cached_tokens, sum(output_tokens)::bigint as output_tokens,
+        sum(cost_micros)::bigint as cost_micros, max(last_at) as last_at
+    from usage_daily
+    where day >= coalesce(%(since)s::date, '-infinity'::date) and day <= coalesce(%(until)s::date, 'infinity'::date)
+    group by 1, 2, 3, 4
+)
+select sums.*, coalesce(k.name, '') as key
+from sums left join api_keys k on k.id = sums.key_id
+order by sums.key_id, sums.model, sums.team, sums.tenant
 
 -- name: model_costs
 select d.model, sum(d.cost_micros)::bigint as cost_micros

@@ -13,6 +13,8 @@ from llmgw.web.bodies import LinesBody
 from llmgw.web.serve import connection_facts
 
 DEFAULT_TAIL_LINES = 200
+FIRST_S = 2.0
+"""An answer begins after this long at the latest, whether or not there is a line."""
 BUFFERED_LINES = 64
 """Lines read ahead of a slow reader; beyond that its source waits."""
 _QUERY = ("tail", "follow")
@@ -27,11 +29,30 @@ def register(routes: Routes) -> None:
         source = control.logs(checked_name(target), tail=tail, follow=query_flag("follow", _QUERY))
         _, closing, nursery = connection_facts(request.scope)
         lines: trio.MemoryReceiveChannel[str | LlmgwError] = await nursery.start(_pump, source, closing)
-        response = Response(LinesBody(lines), content_type="text/plain; charset=utf-8")
+        first = await _first(lines)
+        response = Response(LinesBody(lines, first), content_type="text/plain; charset=utf-8")
         response.timeout = None
         return response
 
     routes.handle("cluster.logs", logs)
+
+
+async def _first(lines: trio.MemoryReceiveChannel[str | LlmgwError]) -> str | None:
+    """The first line, if it comes soon; raises what the source refused with in its place.
+
+    A node says only when it is asked that it has no such log. Once an answer has begun it can but break off, and the
+    reason would be lost.
+    """
+    with trio.move_on_after(FIRST_S):
+        try:
+            item = await lines.receive()
+        except trio.EndOfChannel:
+            return None
+        if isinstance(item, LlmgwError):
+            lines.close()
+            raise item
+        return item
+    return None
 
 
 async def _pump(

@@ -1,4 +1,4 @@
-"""Nodes: list, show, cordon, uncordon."""
+"""Nodes: list, show, cordon, uncordon, a fresh sample."""
 
 from quart import Response
 
@@ -22,7 +22,11 @@ def register(routes: Routes) -> None:
     async def uncordon(node: str) -> Response:
         return document(await control.cordon(checked_name(node), False, actor=actor()))
 
+    async def sample(node: str) -> Response:
+        return document(await control.sample(checked_name(node)))
+
     routes.handle("node.list", nodes)
     routes.handle("node.show", node)
     routes.handle("node.cordon", cordon)
     routes.handle("node.uncordon", uncordon)
+    routes.handle("node.sample", sample)

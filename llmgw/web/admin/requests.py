@@ -1,13 +1,12 @@
 """The request log: pages of it, and one request with why it went as it did."""
 
 import re
-from datetime import datetime
 
 from quart import Response
 
 from llmgw.api.request_types import RequestQuery
 from llmgw.core.errors import InvalidInput
-from llmgw.web.admin.routes import Routes, checked_name, query_int, query_text
+from llmgw.web.admin.routes import Routes, checked_name, query_int, query_text, query_time
 from llmgw.web.bodies import document
 
 DEFAULT_REQUESTS = 100
@@ -35,25 +34,14 @@ def _query() -> RequestQuery:
     status = query_text("status", _QUERY)
     if status is not None and not _STATUS.fullmatch(status):
         raise InvalidInput(f"{status[:40]!r} is not ok, failed, 4xx or a status such as 429", field="status")
+    since = query_time("since", _QUERY)
     return RequestQuery(
         model=query_text("model", _QUERY),
         key=query_text("key", _QUERY),
         team=query_text("team", _QUERY),
         status=status,
         waited_ms=query_int("waited", _QUERY, default=0, low=0, high=MAX_WAIT_MS),
-        since=_since(query_text("since", _QUERY)),
+        since=None if since is None else since.timestamp(),
         limit=query_int("limit", _QUERY, default=DEFAULT_REQUESTS, low=1, high=MAX_REQUESTS),
         cursor=query_text("cursor", _QUERY),
     )
-
-
-def _since(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        since = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"{text[:40]!r} is not an ISO 8601 time", field="since") from None
-    if since.tzinfo is None:
-        raise InvalidInput(f"{text[:40]!r} has no offset from UTC", field="since")
-    return since.timestamp()

@@ -5,6 +5,7 @@ runs with `caller()` and `control()`.
 """
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 from quart import Response, g, request
 from quart_trio import QuartTrio
@@ -95,6 +96,20 @@ def query_int(key: str, known: tuple[str, ...], *, default: int, low: int, high:
     if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
         raise InvalidInput(f"{text[:40]!r} is not a whole number from {low} to {high}", field=key)
     return int(text)
+
+
+def query_time(key: str, known: tuple[str, ...]) -> datetime | None:
+    """Query parameter `key`, an ISO 8601 time with its offset from UTC; raises InvalidInput."""
+    text = query_text(key, known)
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:40]!r} is not an ISO 8601 time", field=key) from None
+    if time.tzinfo is None:
+        raise InvalidInput(f"{text[:40]!r} has no offset from UTC", field=key)
+    return time
 
 
 def query_flag(key: str, known: tuple[str, ...]) -> bool:

@@ -10,6 +10,8 @@ __all__ = (
     "Card",
     "CardWear",
     "CheckEngines",
+    "ComputeDeviceSaid",
+    "ComputeSaid",
     "DrainShard",
     "Engine",
     "EngineChecked",
@@ -258,6 +260,50 @@ class CheckEngines(betterproto2.Message):
 
 
 default_message_pool.register_message("llmgw.v1", "CheckEngines", CheckEngines)
+
+
+@dataclass(eq=False, repr=False)
+class ComputeDeviceSaid(betterproto2.Message):
+    name: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+    """
+    CUDA0, CPU_Mapped, cuda
+    """
+
+    held_bytes: "int | None" = betterproto2.field(2, betterproto2.TYPE_UINT64, optional=True)
+    """
+    of weights
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "ComputeDeviceSaid", ComputeDeviceSaid)
+
+
+@dataclass(eq=False, repr=False)
+class ComputeSaid(betterproto2.Message):
+    """
+    Where an engine said in its log that it computes.
+    """
+
+    cpu_only: "bool" = betterproto2.field(1, betterproto2.TYPE_BOOL)
+
+    layers_on_cards: "int | None" = betterproto2.field(2, betterproto2.TYPE_UINT32, optional=True)
+
+    layers: "int | None" = betterproto2.field(3, betterproto2.TYPE_UINT32, optional=True)
+
+    devices: "list[ComputeDeviceSaid]" = betterproto2.field(4, betterproto2.TYPE_MESSAGE, repeated=True)
+
+    less_than_asked: "bool" = betterproto2.field(5, betterproto2.TYPE_BOOL)
+    """
+    it has cards, and uses none, or puts fewer layers on them than its profile asks for
+    """
+
+    line: "str" = betterproto2.field(6, betterproto2.TYPE_STRING)
+    """
+    of its log, that says so
+    """
+
+
+default_message_pool.register_message("llmgw.v1", "ComputeSaid", ComputeSaid)
 
 
 @dataclass(eq=False, repr=False)
@@ -919,6 +965,11 @@ class ShardStatus(betterproto2.Message):
     runtime_port: "int" = betterproto2.field(10, betterproto2.TYPE_UINT32)
     """
     a head: where the engine's runtime takes in the other shards, once it does
+    """
+
+    compute: "ComputeSaid | None" = betterproto2.field(11, betterproto2.TYPE_MESSAGE, optional=True)
+    """
+    once it is ready, of an engine that says it
     """
 
 
