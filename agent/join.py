@@ -168,7 +168,8 @@ def certificate_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
 def _identity(response: EnrollResponse, *, fallback: str) -> Identity:
     if not CLUSTER_ID_PATTERN.fullmatch(response.cluster_id):
         raise JoinError("the server's answer names no cluster")
-    servers = tuple(text[:MAX_TEXT] for text in response.servers[:MAX_SERVERS]) or (fallback,)
+    told = [text[:MAX_TEXT] for text in response.servers[: MAX_SERVERS - 1]]
+    servers = tuple(dict.fromkeys((*told, fallback)))  # what it is told may have no name here; this one answered
     return Identity(
         node=check_node_name(response.node),
         cluster_id=response.cluster_id,

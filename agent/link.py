@@ -214,7 +214,9 @@ class Link:
 
     def _learn(self, welcome: Welcome) -> None:
         known = self._identity
-        servers = tuple(text for text in welcome.servers[:MAX_SERVERS] if _is_address(text)) or known.servers
+        told = [text for text in welcome.servers[: MAX_SERVERS - 1] if _is_address(text)]
+        here = known.servers[self._next % len(known.servers)]  # it answers, which what it tells may not
+        servers = tuple(dict.fromkeys((*told, here)))
         mirror_url = welcome.mirror_url[:MAX_TEXT] or known.mirror_url
         fresh = msgspec.structs.replace(known, servers=servers, mirror_url=mirror_url, epoch=welcome.epoch)
         if fresh != known:

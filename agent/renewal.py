@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from agent.identity import load_identity, split_address, write_file
 from agent.join import JoinError, ask, certificate_request, own_certificate
 from agent.link_rpc import tls_context
-from llmgw.core.errors import LlmgwError
 from llmgw.core.layout import AgentLayout
 from llmgw.wire.llmgw.v1 import EnrollRequest
 
@@ -56,7 +55,8 @@ class Renewal:
         while True:
             try:
                 await self.look()
-            except (OSError, ValueError, LlmgwError) as error:
+            except Exception as error:
+                # A supervised border: whatever went wrong on the wire, the certificate before is shown again next time.
                 log.warning("the certificate is not renewed: %s", error)
             await trio.sleep(LOOK_S)
 
@@ -83,5 +83,7 @@ class Renewal:
         context = tls_context(layout.ca, layout.certificate, layout.key)
         response = await ask(host, port, context, EnrollRequest(node=node, csr_pem=csr))
         fresh = own_certificate(response.certificate_pem, ssl.PEM_cert_to_DER_cert(layout.ca.read_text().strip()), key)
+        if not fresh.not_valid_before_utc <= self._now() < fresh.not_valid_after_utc:
+            raise JoinError("the server gave a certificate that is not valid now: compare both machines' clocks")
         write_file(layout.certificate, fresh.public_bytes(serialization.Encoding.PEM), mode=0o644)
         log.info("the certificate is renewed", extra={"ends": fresh.not_valid_after_utc.isoformat()})

@@ -18,7 +18,10 @@ CreateToken = Callable[[str, float, str], Awaitable[dt.datetime]]
 ConsumeToken = Callable[[str, str], Awaitable[None]]
 """`await consume(digest, node)`: use the token up, once; raises Unauthenticated saying why it is not good."""
 Issued = Callable[[str, str, str], Awaitable[None]]
-"""`await issued(node, serial, fingerprint)`: from now on this is the node's only valid certificate."""
+"""`await issued(node, serial, fingerprint)`: from now on this is the node's only valid certificate.
+
+Of a renewal it raises NotAllowed where the node is not admitted with that serial number any more.
+"""
 
 
 class SignedCertificate(Protocol):
@@ -73,6 +76,7 @@ class Enrolment:
         create: CreateToken,
         consume: ConsumeToken,
         issued: Issued,
+        renewed: Issued,
         servers: Callable[[], Sequence[str]],
         mirror_url: Callable[[], str],
     ) -> None:
@@ -80,6 +84,7 @@ class Enrolment:
         self._create = create
         self._consume = consume
         self._issued = issued
+        self._renewed = renewed
         self._servers = servers
         self._mirror_url = mirror_url
 
@@ -97,18 +102,20 @@ class Enrolment:
             raise NotAllowed("this join token was made by another cluster")
         signed = self._authority.sign_node(csr_pem, node)  # before the token is spent: a bad request must not cost it
         await self._consume(parsed.digest, node)
-        return await self._answer(node, signed)
+        await self._issued(node, signed.serial, signed.fingerprint)
+        return self._answer(node, signed)
 
     async def renew(self, node: str, serial: str, csr_pem: bytes) -> EnrollResponse:
         """A certificate with a new life for a node that has just shown its own, of that serial number.
 
         The number stays: the certificate before is good until its end, so an answer that is lost shuts nobody out.
-        Raises InvalidInput.
+        Raises InvalidInput, and NotAllowed where that number is not the node's any more.
         """
-        return await self._answer(node, self._authority.sign_node(csr_pem, node, serial=serial))
+        signed = self._authority.sign_node(csr_pem, node, serial=serial)
+        await self._renewed(node, signed.serial, signed.fingerprint)
+        return self._answer(node, signed)
 
-    async def _answer(self, node: str, signed: SignedCertificate) -> EnrollResponse:
-        await self._issued(node, signed.serial, signed.fingerprint)
+    def _answer(self, node: str, signed: SignedCertificate) -> EnrollResponse:
         return EnrollResponse(
             node=node,
             certificate_pem=signed.pem,

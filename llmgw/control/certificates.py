@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from llmgw.control.pki import Authority
+from llmgw.core.errors import LlmgwError
 from llmgw.core.units import plural
 
 LOOK_S = 6 * 3600.0
@@ -52,7 +53,9 @@ class Certificates:
         """Renew the control plane's certificate if it is time; open connections keep the one they began with."""
         try:
             renewed = await trio.to_thread.run_sync(self._authority.renew, self._now())
-        except OSError as error:
+            # Here and not in that thread: handshakes of this one read the same contexts.
+            self._authority.serve_renewed()
+        except (OSError, ValueError, LlmgwError) as error:
             self._trouble = f"the control plane's certificate cannot be renewed: {error}"
             log.error("%s", self._trouble)
             return

@@ -61,7 +61,7 @@ class DownloadSpans:
             with trio.move_on_after(EXPORT_S) as waited:
                 try:
                     await self._post(export_of(fetched, instance=self._instance))
-                except (BadHeaders, LlmgwError) as error:
+                except (BadHeaders, LlmgwError, OSError, ValueError) as error:
                     self._complain(str(error))
             if waited.cancelled_caught:
                 self._complain(f"it gave no answer within {EXPORT_S:g} s")

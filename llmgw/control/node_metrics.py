@@ -30,6 +30,11 @@ def nodes(page: Page, status: ClusterStatus) -> None:
         "Whether the node's agent is connected.",
         [(labels, int(n.state in ("connected", "cordoned"))) for labels, n in every],
     )
+    page.gauges(
+        "llmgw_node_open",
+        "Whether new replicas may be placed on the node.",
+        [(labels, int(n.state == "connected")) for labels, n in every],
+    )
     page.gauges("llmgw_node_memory_bytes", "Memory.", [(labels, n.memory_total_bytes or None) for labels, n in every])
     told = [(_labels(node), node) for node in heard(status.nodes)]
     page.gauges(

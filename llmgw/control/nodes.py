@@ -1,7 +1,7 @@
 """Machines: who may join, who has joined, who takes new replicas. Who is admitted is answered from memory, at once."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from llmgw.agents.enrol import Enrolment
 from llmgw.api.types import JoinToken, JoinTokenCreate, NodeInfo, Result
@@ -20,6 +20,8 @@ from llmgw.store.nodes import NodeRow
 from llmgw.wire.llmgw.v1 import EnrollResponse
 
 MAX_TOKEN_MINUTES = 24 * 60
+RENEW_PAUSE = timedelta(minutes=5)
+"""A node is renewed no oftener. It asks every ten minutes until it holds what it was given."""
 
 
 class NodeService:
@@ -48,6 +50,7 @@ class NodeService:
             create=self._create_token,
             consume=self._consume_token,
             issued=self._issued,
+            renewed=self._renewed,
             servers=lambda: [agents_url()],
             mirror_url=mirror_url,
         )
@@ -70,12 +73,13 @@ class NodeService:
         return self._ends
 
     async def renew(self, node: str, serial: str, csr_pem: bytes) -> EnrollResponse:
-        """A new life for a node's certificate; raises Conflict while it is too early for that."""
+        """A new life for a node's certificate; raises Conflict when it has just had one.
+
+        When to ask is the node's to know: an answer may be lost, and then what the store says of its end is too late.
+        """
         end = self._ends.get(node)
-        if end is not None and end - datetime.now(UTC) > NODE_LIFE / 2:
-            raise Conflict(
-                f"the certificate of {node} ends on {end:%Y-%m-%d}, and is renewed in the last half of its life"
-            )
+        if end is not None and end - datetime.now(UTC) > NODE_LIFE - RENEW_PAUSE:
+            raise Conflict(f"the certificate of {node} was renewed just now: ask again in a few minutes")
         return await self.enrolment.renew(node, serial, csr_pem)
 
     def list(self) -> tuple[NodeInfo, ...]:
@@ -128,4 +132,10 @@ class NodeService:
             stored_nodes.upsert_node, name=node, fingerprint=fingerprint, serial=serial, actor=f"node:{node}"
         )
         self._serials[node] = serial
+        self._ends[node] = datetime.now(UTC) + NODE_LIFE
+
+    async def _renewed(self, node: str, serial: str, fingerprint: str) -> None:
+        await self._leadership.lead(
+            stored_nodes.renew_node, name=node, fingerprint=fingerprint, serial=serial, actor=f"node:{node}"
+        )
         self._ends[node] = datetime.now(UTC) + NODE_LIFE

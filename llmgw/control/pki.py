@@ -55,6 +55,8 @@ class Authority:
         self._names: tuple[str, ...] = ()
         self._contexts: list[ssl.SSLContext] = []
         """Made by `_serving`: they show a renewed certificate to whoever connects next."""
+        self._stale = False
+        """Whether some of them may still show the one before."""
 
     @classmethod
     def open(cls, secrets: Path, *, names: Sequence[str] = (), now: dt.datetime | None = None) -> "Authority":
@@ -100,15 +102,21 @@ class Authority:
         return True
 
     def renew(self, now: dt.datetime) -> bool:
-        """Make the control plane's certificate anew if its life nears the end, and serve with it; True if it did.
+        """Make the control plane's certificate anew if its life nears the end; True if it did.
 
-        Raises OSError when it cannot be written; the one in use stays then.
+        It is in use after `serve_renewed`. Raises OSError when it cannot be written, PkiError for a damaged key, and
+        ValueError for an authority that has ended; the one in use stays then.
         """
-        if not self.ensure_server_certificate(self._names, now=now):
-            return False
-        for context in self._contexts:
-            context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
-        return True
+        renewed = self.ensure_server_certificate(self._names, now=now)
+        self._stale = renewed or self._stale
+        return renewed
+
+    def serve_renewed(self) -> None:
+        """Show a certificate that was made anew in every context, also in one that could not read it before."""
+        if self._stale:
+            for context in self._contexts:
+                context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
+            self._stale = False
 
     def sign_node(
         self, csr_pem: bytes, node: str, *, serial: str | None = None, now: dt.datetime | None = None
@@ -249,7 +257,8 @@ def _still_good(
     hosts = [name for name in names if not isinstance(name, x509.UniformResourceIdentifier)]
     left = leaf.not_valid_after_utc - now
     whole = leaf.not_valid_after_utc - leaf.not_valid_before_utc
-    return hosts == list(wanted) and leaf.public_key() == key.public_key() and left > whole * RENEW_BELOW
+    begun = leaf.not_valid_before_utc <= now
+    return begun and hosts == list(wanted) and leaf.public_key() == key.public_key() and left > whole * RENEW_BELOW
 
 
 def _request_key(csr_pem: bytes) -> ec.EllipticCurvePublicKey:

@@ -15,7 +15,8 @@ from llmgw.core.verdicts import CardVerdict, NodeVerdict
 def judge(node: Node, profile: Profile, need: MemoryNeed, held: Sequence[Replica], now: float) -> NodeVerdict:
     """Whether the profile fits on the node, and if not what stands against it."""
     trial = _Trial(node=node, profile=profile, need=need, held=held)
-    if profile.gpu_class and all(card.gpu_class != profile.gpu_class for card in node.cards):
+    told = node.cards or node.link is NodeLink.CONNECTED  # one that was not heard yet may have any card
+    if profile.gpu_class and told and all(card.gpu_class != profile.gpu_class for card in node.cards):
         # Before what may pass: nothing that happens to the node makes it one for this profile.
         cards = tuple(_judge_card(card, trial, 0) for card in node.cards)
         return trial.refuse("class", f"has no card of class {profile.gpu_class}{_others(node)}", cards=cards)

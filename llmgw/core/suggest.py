@@ -11,7 +11,7 @@ import msgspec
 
 from llmgw.core.capability import too_old
 from llmgw.core.catalog import CARD_ENGINES, MAX_CONTEXT, MIN_CONTEXT, MULTI_NODE_ENGINES, OFFERED_ENGINES, ModelFacts
-from llmgw.core.cluster import Card, Node
+from llmgw.core.cluster import Card, Node, NodeLink
 from llmgw.core.fit import MemoryNeed, estimate
 from llmgw.core.room import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES
 from llmgw.core.suggest_spanning import over_nodes
@@ -31,7 +31,7 @@ def suggest(
     if facts is None or not facts.weights_bytes:
         return ()
     asked = _Asked(facts=facts, context_length=context_length, slots=slots)
-    if nodes and set(engines) <= set(CARD_ENGINES) and not any(card.gpu_class for node in nodes for card in node.cards):
+    if nodes and set(engines) <= set(CARD_ENGINES) and all(map(_has_no_card, nodes)):
         return (_nowhere(engines),)
     found = [
         _on_class(asked, nodes, engine, gpu_class)
@@ -45,6 +45,11 @@ def suggest(
         found += filter(None, (_beside_card(asked, nodes, engine, gpu_class) for engine in mixing))
         found += filter(None, (_over_nodes(asked, nodes, e, gpu_class) for e in engines if e in MULTI_NODE_ENGINES))
     return tuple(sorted(found, key=lambda suggestion: _order(suggestion, engines)))
+
+
+def _has_no_card(node: Node) -> bool:
+    """Whether it said so: one that was not heard since the control plane began may have any."""
+    return node.link is NodeLink.CONNECTED and not any(card.gpu_class for card in node.cards)
 
 
 def _nowhere(engines: Sequence[str]) -> Suggestion:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from llmgw.core.errors import NotFound
+from llmgw.core.errors import NotAllowed, NotFound
 from llmgw.store import audit
 from llmgw.store.notify import notify
 from llmgw.store.sql import Conn, fetch_all, fetch_one, load
@@ -42,13 +42,24 @@ def get_node(conn: Conn, name: str) -> NodeRow | None:
 
 
 def upsert_node(conn: Conn, *, name: str, fingerprint: str, serial: str, actor: str) -> NodeRow:
-    """A node has a (new) certificate: it joins, joins again after an eviction, or renews. Cordons are kept."""
+    """A node has a (new) certificate: it joins, or joins again. Cordons are kept."""
     before = _locked(conn, name)
     params = {"name": name, "fingerprint": fingerprint, "serial": serial}
     after = _found(fetch_one(conn, _SQL["upsert_node"], NodeRow, params), name)
     action = "node.renew" if before and before.evicted is None else "node.join"
     _record(conn, actor, action, before, after)
     return after
+
+
+def renew_node(conn: Conn, *, name: str, fingerprint: str, serial: str, actor: str) -> NodeRow:
+    """The node's certificate, of that serial number, has a new life.
+
+    Raises NotAllowed where it joined anew or was removed meanwhile: a renewal that was under way undoes neither.
+    """
+    before = _locked(conn, name)
+    if before is None or before.evicted is not None or before.serial != serial:
+        raise NotAllowed(f"node {name} is not admitted with this certificate any more: join it with a new join token")
+    return upsert_node(conn, name=name, fingerprint=fingerprint, serial=serial, actor=actor)
 
 
 def set_cordoned(conn: Conn, name: str, cordoned: bool, *, actor: str) -> NodeRow:

@@ -95,6 +95,8 @@ _LIMITS = {
     errno.EDQUOT: "the quota of the account that writes there is used up",
     errno.EFBIG: "a file may not become so large there",
 }
+ROOM_FOR_INODES_BYTES = 16 * 1024 * 1024
+"""With less space than this a disk is full, whatever it says of inodes."""
 _NO_INODES = "the file system has no inode left for another file"
 _READ_ONLY = "its file system is mounted read-only; what arrived is kept, and the next fetch carries on once it is not"
 
@@ -102,8 +104,11 @@ _READ_ONLY = "its file system is mounted read-only; what arrived is kept, and th
 def disk_error(error: OSError, path: Path, *, needed_bytes: int = 0) -> TransferError:
     """What a failed file operation on `path` means to an operator: a full disk with its figures, or the reason."""
     if error.errno in NO_SPACE:
-        limit = _LIMITS.get(error.errno, "") or (_NO_INODES if _inodes_are_gone(path) else "")
-        return DiskFull(path, needed_bytes=max(0, needed_bytes), free_bytes=_free_now(path), limit=limit)
+        free, needed = _free_now(path), max(0, needed_bytes)
+        # Some file systems make inodes of free space: without space they have none either.
+        inodes = free > max(needed, ROOM_FOR_INODES_BYTES) and _inodes_are_gone(path)
+        limit = _LIMITS.get(error.errno, "") or (_NO_INODES if inodes else "")
+        return DiskFull(path, needed_bytes=needed, free_bytes=free, limit=limit)
     where = error.filename or path
     if error.errno == errno.EROFS:
         return Unwritable(f"{where} cannot be written: {_READ_ONLY}")

@@ -12,6 +12,7 @@ BORDERS: dict[str, tuple[int, str]] = {
     "agent/join.py": (1, "a parser fed by the network: whatever it raises, it is no certificate of ours"),
     "agent/link.py": (1, "whatever ended a session, the next attempt is the answer"),
     "agent/link_rpc.py": (2, "grpclib and h2 raise what they like; an error is carried out of the asyncio loop"),
+    "agent/renewal.py": (1, "whatever went wrong, the certificate before is good and is shown again"),
     "agent/shard.py": (1, "one shard's trouble is nobody else's"),
     "agent/weights/cache.py": (1, "a failed fetch is its waiters' failure, not the cache's"),
     "llmgw/agents/bridge.py": (1, "h2 and the transport raise many kinds when a peer goes away"),

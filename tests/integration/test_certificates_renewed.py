@@ -2,7 +2,9 @@
 
 import datetime as dt
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
@@ -12,11 +14,23 @@ from agent.join import JoinError, ask
 from agent.link_rpc import tls_context
 from agent.renewal import Renewal
 from llmgw.agents.sessions import NodeConnected, NodeDisconnected
+from llmgw.control.builds import BuildService
 from llmgw.control.certificates import WARN_BEFORE, Certificates
+from llmgw.control.inventory import Inventory
+from llmgw.control.leadership import Leadership
+from llmgw.control.nodes import NodeService
 from llmgw.control.pki import NODE_LIFE, SERVER_LIFE, Authority, client_context
+from llmgw.control.pki_files import PkiError
+from llmgw.core.errors import Conflict, NotAllowed
 from llmgw.core.layout import AgentLayout
+from llmgw.store import nodes as stored_nodes
+from llmgw.store.nodes import NodeRow
+from llmgw.store.store import Store
 from llmgw.wire.llmgw.v1 import EnrollRequest, EnrollResponse
 from tests.support.agentport import Port, enrolled, key_and_request, linked, make_port, running, tls_socket
+
+if TYPE_CHECKING:
+    from llmgw.control.reconciler import Reconciler
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -54,13 +68,21 @@ async def test_a_control_plane_that_runs_for_a_year_shows_a_new_certificate(tmp_
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device", "server.crt"),
+        PkiError("server.key is damaged: No space left for guesses"),
+        ValueError("the authority has ended: No space left for a life within its own"),
+    ],
+)
 async def test_one_that_cannot_be_renewed_is_told_of_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     authority = Authority.open(tmp_path)
 
     def full(now: dt.datetime) -> bool:
-        raise OSError(28, "No space left on device", "server.crt")
+        raise error
 
     monkeypatch.setattr(authority, "renew", full)
     certificates = Certificates(authority, dict)
@@ -68,6 +90,37 @@ async def test_one_that_cannot_be_renewed_is_told_of_and_goes_on(
     (problem,) = certificates.problems()
     assert problem.startswith("the control plane's certificate cannot be renewed: ")
     assert "No space left" in problem
+
+
+@pytest.mark.trio
+async def test_one_that_could_not_be_read_at_first_is_shown_after_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = make_port(tmp_path)
+    later = NOW + SERVER_LIFE - 100 * DAY
+    certificates = Certificates(port.authority, dict, now=lambda: later)
+    async with running(port):
+        first = await trio.to_thread.run_sync(shown, port)
+        with monkeypatch.context() as patched:
+            patched.setattr(port.authority, "_contexts", [NoMoreFiles()])
+            await certificates.look()
+        assert "too many open files" in " ".join(certificates.problems())
+        await certificates.look()
+        assert await trio.to_thread.run_sync(shown, port) != first
+        assert certificates.problems() == ()
+
+
+class NoMoreFiles:
+    """A context that cannot read what it is to show."""
+
+    def load_cert_chain(self, certificate: Path, key: Path) -> None:
+        raise OSError(24, "too many open files", str(certificate))
+
+
+def test_one_whose_life_begins_in_the_future_is_made_anew(tmp_path: Path) -> None:
+    ahead = Authority.open(tmp_path, now=NOW + 30 * DAY)
+    assert ahead.ensure_server_certificate(now=NOW)
+    assert not ahead.ensure_server_certificate(now=NOW)
 
 
 def test_nodes_whose_certificate_ends_soon_are_told_of(tmp_path: Path) -> None:
@@ -151,6 +204,78 @@ async def test_an_answer_that_is_no_certificate_of_ours_changes_nothing(tmp_path
             with pytest.raises(JoinError, match="not a certificate for this machine's key"):
                 await Renewal(layout, connected_to=lambda: port.address).look()
         assert layout.certificate.read_bytes() == before
+
+
+@pytest.mark.trio
+async def test_one_that_is_not_valid_yet_replaces_none(tmp_path: Path) -> None:
+    port = make_port(tmp_path)
+
+    async def renew(node: str, serial: str, csr_pem: bytes) -> EnrollResponse:
+        signed = port.authority.sign_node(csr_pem, node, serial=serial, now=NOW + DAY)
+        return EnrollResponse(certificate_pem=signed.pem)
+
+    async with running(port):
+        layout = enrolled(port, tmp_path / "n", "n", now=NOW - NODE_LIFE + 100 * DAY)
+        before = layout.certificate.read_bytes()
+        port.server._renew = renew
+        with pytest.raises(JoinError, match="not valid now: compare both machines' clocks"):
+            await Renewal(layout, connected_to=lambda: port.address).look()
+        assert layout.certificate.read_bytes() == before
+
+
+@pytest.fixture
+async def nodes(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeService:
+    """The leader's, over a real store; a node may be renewed at once after it was."""
+    monkeypatch.setattr("llmgw.control.nodes.RENEW_PAUSE", dt.timedelta(0))
+    leadership = Leadership(store, "server-1")
+    await leadership.acquired()
+    inventory = Inventory(trio.current_time, lambda: None)
+    return NodeService(
+        leadership=leadership,
+        inventory=inventory,
+        reconciler=cast("Reconciler", None),
+        builds=BuildService(leadership=leadership, inventory=inventory, orders=NoOrders()),
+        authority=Authority.open(tmp_path / "secrets"),
+        agents_url=lambda: "gw:9443",
+        mirror_url=lambda: "https://gw:9470",
+    )
+
+
+class NoOrders:
+    """Nobody to order anything of."""
+
+    def set_builds(self, node: str, builds: Mapping[str, str]) -> bool:
+        return False
+
+
+async def admit(store: Store, serial: str) -> NodeRow:
+    return await store.run(stored_nodes.upsert_node, name="n", fingerprint="f", serial=serial, actor="test")
+
+
+@pytest.mark.trio
+async def test_an_answer_that_was_lost_is_asked_for_again_after_a_pause(
+    nodes: NodeService, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.replace([await admit(store, "ab")])
+    await nodes.renew("n", "ab", key_and_request()[1])
+    answer = await nodes.renew("n", "ab", key_and_request()[1])
+    assert x509.load_pem_x509_certificate(answer.certificate_pem).serial_number == 0xAB
+    monkeypatch.undo()
+    with pytest.raises(Conflict, match="renewed just now"):
+        await nodes.renew("n", "ab", key_and_request()[1])
+
+
+@pytest.mark.trio
+async def test_a_renewal_under_way_undoes_neither_a_rejoin_nor_a_removal(nodes: NodeService, store: Store) -> None:
+    await admit(store, "22")
+    with pytest.raises(NotAllowed, match="not admitted with this certificate any more"):
+        await nodes.renew("n", "11", key_and_request()[1])
+    await store.run(stored_nodes.remove_node, "n", actor="test")
+    with pytest.raises(NotAllowed, match="not admitted"):
+        await nodes.renew("n", "22", key_and_request()[1])
+    row = await store.run(stored_nodes.get_node, "n")
+    assert row is not None
+    assert (row.serial, row.evicted is None) == ("22", False)
 
 
 @pytest.mark.trio

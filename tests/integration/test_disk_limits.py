@@ -270,3 +270,14 @@ def test_a_disk_that_does_not_even_say_what_is_free_is_a_sentence_too(
     assert told.free_bytes == 0
     stale_mount = disk_error(OSError(errno.ESTALE, "Stale file handle", "/mnt/w"), tmp_path)
     assert stale_mount.message == "/mnt/w: Stale file handle"
+
+
+def test_a_full_disk_whose_inodes_are_made_of_space_is_full_of_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmgw.transfer.errors._inodes_are_gone", lambda _path: True)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("llmgw.transfer.errors.free_bytes", lambda _path: 4096)
+    assert "inode" not in str(disk_error(full, tmp_path / "f", needed_bytes=10))
+    monkeypatch.setattr("llmgw.transfer.errors.free_bytes", lambda _path: 1 << 30)
+    assert "no inode left" in str(disk_error(full, tmp_path / "f", needed_bytes=10))

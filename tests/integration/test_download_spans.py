@@ -127,13 +127,20 @@ async def test_what_nobody_collects_is_not_kept(tmp_path: Path, collecting: Coll
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("trouble", ["refuses", "is away", "has no headers", "is overrun"])
+@pytest.mark.parametrize("trouble", ["refuses", "is away", "has no headers", "is overrun", "has a strange proxy"])
 async def test_a_collector_in_trouble_costs_spans_and_no_download(
-    tmp_path: Path, collecting: Collector, trouble: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    collecting: Collector,
+    trouble: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     collecting.answer = 503 if trouble == "refuses" else 200
     missing = str(tmp_path / "none") if trouble == "has no headers" else ""
     endpoint = "http://127.0.0.1:9/v1/traces" if trouble == "is away" else collecting.endpoint
+    if trouble == "has a strange proxy":
+        endpoint = "https://otel.test/v1/traces"
+        monkeypatch.setenv("https_proxy", "http://proxy:notaport")
     async with (
         raw_server(answers(rest)) as server,
         traced(tmp_path / "mirror", Seen(endpoint=endpoint, headers_file=missing)) as (mirror, spans),

@@ -50,6 +50,15 @@ async def test_join_and_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+async def test_the_address_that_was_joined_is_kept_beside_what_the_server_calls_itself(tmp_path: Path) -> None:
+    port = make_port(tmp_path)
+    async with running(port):
+        port.servers = ["no-such-host.invalid:9443"]
+        identity = await join(await token_of(port), f"https://127.0.0.1:{port.port}", data=tmp_path / "n", name="n")
+        assert identity.servers == ("no-such-host.invalid:9443", f"127.0.0.1:{port.port}")
+
+
+@pytest.mark.trio
 async def test_only_the_hash_of_a_token_is_kept(tmp_path: Path) -> None:
     port = make_port(tmp_path)
     text = await token_of(port)

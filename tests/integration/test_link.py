@@ -42,6 +42,19 @@ async def test_welcome_is_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+async def test_the_address_that_answers_is_kept_beside_a_name_that_may_not(tmp_path: Path) -> None:
+    port = make_port(tmp_path)
+    async with running(port):
+        layout = enrolled(port, tmp_path / "n")
+        port.servers = ["no-such-host.invalid:9443"]
+        async with linked(layout) as agent:
+            await agent.until(lambda link: link.connected)
+        assert load_identity(layout).servers == ("no-such-host.invalid:9443", port.address)
+        async with linked(layout) as agent:
+            await agent.until(lambda link: link.connected)
+
+
+@pytest.mark.trio
 @pytest.mark.promise("A2")
 async def test_an_older_leader_is_refused(tmp_path: Path) -> None:
     port = make_port(tmp_path)

@@ -106,6 +106,7 @@ def make_port(directory: Path, *, limits: Limits = QUICK, port: int = 0) -> Port
         create=tokens.create,
         consume=tokens.consume,
         issued=issued,
+        renewed=issued,
         servers=lambda: made.servers,
         mirror_url=lambda: "https://127.0.0.1:9470",
     )

@@ -93,6 +93,13 @@ def test_of_several_reasons_the_one_that_can_be_mended_is_told(over: dict[str, o
     assert said.endswith("; 2 other nodes refused too")
 
 
+def test_a_node_that_was_not_heard_yet_is_not_said_to_have_no_card() -> None:
+    silent = a_node("n1", link=NodeLink.SILENT)
+    assert refusal(on_cards(), silent).startswith("n1: its agent is silent")
+    assert not any("no node has one" in suggestion.message for suggestion in told(LARGE, silent, box("n2")))
+    assert all("no node has" not in suggestion.message for suggestion in told(LARGE, silent))
+
+
 def test_a_class_that_nobody_has_is_said_though_a_node_is_away() -> None:
     away = changed(box("a1", gpu_class="l40s-48g"), link=NodeLink.LOST)
     said = refusal(on_cards("h100-80"), away, box("n1"))

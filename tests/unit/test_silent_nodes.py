@@ -98,6 +98,7 @@ def test_the_page_has_a_silent_nodes_facts_and_none_of_its_figures(state: str) -
     gone = named(found, "n1") - named(found, "n2")
     assert named(found, "n2") == {
         "llmgw_node_connected",
+        "llmgw_node_open",
         "llmgw_node_memory_bytes",
         "llmgw_node_port_errors",
         "llmgw_gpu_memory_total_bytes",

@@ -123,10 +123,10 @@ def _cards_counted(figure: str, span: str) -> str:
     held = f"{_BY_CARD} (max_over_time(llmgw_gpu_assigned{span}))"
     healthy = f"{_BY_CARD} (min_over_time(llmgw_gpu_healthy{span}))"
     if figure == "cards_free":
-        # A card without memory takes no work, as one that is split does, and nothing is placed on a node that is away.
+        # A card without memory takes no work, as one that is split does, and nothing is placed on nodes not open.
         sized = f"{_BY_CARD} (max_over_time(llmgw_gpu_memory_total_bytes{span}))"
-        heard = f"max by (node) (min_over_time(llmgw_node_connected{span})) > 0"
-        found = f"(({healthy} > 0) and on (node,gpu) {sized} and on (node) ({heard})) unless on (node,gpu) {held}"
+        opened = f"max by (node) (min_over_time(llmgw_node_open{span})) > 0"
+        found = f"(({healthy} > 0) and on (node,gpu) {sized} and on (node) ({opened})) unless on (node,gpu) {held}"
     else:
         # Idle is what the console calls idle: hardly busy, and where that is not known, hardly at work.
         resting = f"(({_each('busy', '', span)} or {_each('work', '', span)}) < {AT_WORK_PERCENT:g})"
