@@ -10,6 +10,8 @@ def hindrance(environment: Mapping[str, str] | None = None) -> str:
     Copying is asked of the terminal (OSC 52), which says nothing back.
     """
     told = os.environ if environment is None else environment
+    if told.get("STY") and not told.get("TMUX"):
+        return "; GNU screen does not pass it on"
     if told.get("TMUX") or told.get("TERM", "").startswith(("tmux", "screen")):
         return "; tmux passes it on where `set -s set-clipboard on` is set"
     return ""

@@ -33,6 +33,6 @@ def counts(state: ClusterState) -> list[tuple[str, str]]:
         (plural(load.cards, "card"), ""),
         (f"{load.worn:,} wearing out" if load.worn else "", "bold $error"),
         (f"{load.idle:,} held, idle" if load.idle else "", "bold $warning"),
-        (f"{load.working:,} at work", ""),
+        (f"{load.at_work:,} at work", ""),
         (f"{load.free:,} free", ""),
     ]

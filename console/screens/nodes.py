@@ -218,7 +218,7 @@ class Nodes(TableView[NodeRow]):
         away = states.count("silent") + states.count("lost")
         cordoned = states.count("cordoned")
         load = state.load
-        cards = f"{load.cards:,} cards, {load.working:,} at work" if load.cards else ""
+        cards = f"{load.cards:,} cards, {load.at_work:,} at work" if load.cards else ""
         return [
             (cards, "") if cards else ("", ""),
             (f"{cordoned} cordoned", "$warning") if cordoned else ("", ""),

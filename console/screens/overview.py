@@ -209,8 +209,9 @@ class Overview(View):
         elif load.cards:
             facts = [
                 (f"{load.cards:,} cards", ""),
-                (f"{load.working:,} at work", ""),
+                (f"{load.at_work:,} at work", ""),
                 (f"{load.idle:,} held, idle", ""),
+                (f"{load.unheard:,} held, not heard", "$warning") if load.unheard else ("", ""),
             ]
             facts += [(f"{load.free:,} free", ""), (f"{load.worn} worn", "bold $warning") if load.worn else ("", "")]
             set_title(self._map, title("GPU work", *facts))
@@ -249,13 +250,19 @@ class Overview(View):
         return found
 
     def _other_list(self) -> None:
-        self._walks_models = self._walked is not self._busiest
+        self._walk(models=self._walked is not self._busiest)
         self.give_keys(self._walked)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Another list, other actions."""
-        self._walks_models = event.widget is self._busiest
+        self._walk(models=event.widget is self._busiest)
         self.desk.refresh_frame()
+
+    def _walk(self, *, models: bool) -> None:
+        """This list is walked: it keeps its row while a line or a page has the keys, and the other shows the first."""
+        self._walks_models = models
+        self._busiest.quiet = not models
+        self._busiest.repaint_rows()
 
     def focus_keys(self) -> None:
         """The list that had the keys has them again."""

@@ -78,7 +78,7 @@ def _machines(seen: Seen, points: int, cards: bool) -> tuple[Tile, ...]:
     load = state.load
     if cards:
         figure = (
-            (f"{load.working:,} ", "strong"),
+            (f"{load.at_work:,} ", "strong"),
             ("work", "dim"),
             (f"  {load.idle:,} idle", "warn" if load.idle else "dim"),
             (f"  {load.free:,} free", "dim"),

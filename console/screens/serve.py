@@ -119,7 +119,7 @@ class ServeForm(Form[ModelResult]):
                 stand_in="none: runs on the CPU",
                 offers=sorted(classes),
             ),
-            Field(name="tp", label="cards", help="of one node, for a replica", stand_in="1", whole=(1, MAX_TP)),
+            Field(name="tp", label="cards", help="for each stage of a replica", stand_in="1", whole=(1, MAX_TP)),
             Field(name="nodes", label="nodes", help="for a replica, with vLLM", stand_in="1", whole=(1, MAX_NODES)),
             Field(name="pp", label="stages", help="each on so many cards", stand_in="1", whole=(1, MAX_TP)),
         )

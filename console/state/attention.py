@@ -146,7 +146,8 @@ def _replicas(state: ClusterState, now: float) -> Iterator[Problem]:
                 f"failed on {replica.node} {age(now - replica.since)} ago: {replica.message or 'it gave no reason'}"
             )
             yield _problem(Severity.WARNING, Target.REPLICA, key, replica.model, sentence, "logs")
-        if replica.compute is not None or replica.shards:
+        said = [part.compute for part in replica.shards] or [replica.compute]
+        if any(each is not None and each.less_than_asked for each in said):
             yield from _computes(state, key, replica)
 
 

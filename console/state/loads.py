@@ -24,6 +24,8 @@ class NodeLoad:
     """Takes work and is held by nobody; no card of a node that is cordoned, silent or lost does."""
     worn: int = 0
     """Not healthy, or wearing out while it works; held or not."""
+    unheard: int = 0
+    """Of those that count as working, cards of nodes that are not heard."""
     power_w: float | None = None
     """Sum over the cards that report it; none where none does."""
     power_cards: int = 0
@@ -42,6 +44,11 @@ class NodeLoad:
     def held(self) -> int:
         """Cards a replica holds."""
         return self.working + self.idle
+
+    @property
+    def at_work(self) -> int:
+        """Cards at work, as far as their nodes are heard."""
+        return self.working - self.unheard
 
     @property
     def mean_work_percent(self) -> float | None:
@@ -89,6 +96,7 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
         idle=idle,
         free=free,
         worn=worn,
+        unheard=working if node.state in UNHEARD else 0,
         power_w=power if drawing else None,
         power_cards=drawing,
         whole=whole,
@@ -107,7 +115,7 @@ def drawing_words(load: NodeLoad) -> tuple[str, ...]:
 
 def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
     """The sums over `loads`."""
-    cards = working = idle = free = worn = reporting = used = total = drawing = whole = 0
+    cards = working = idle = free = worn = unheard = reporting = used = total = drawing = whole = 0
     power = work = busy = 0.0
     for load in loads:
         cards += load.cards
@@ -115,6 +123,7 @@ def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
         idle += load.idle
         free += load.free
         worn += load.worn
+        unheard += load.unheard
         reporting += load.reporting
         used += load.memory_used_bytes
         total += load.memory_total_bytes
@@ -129,6 +138,7 @@ def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
         idle=idle,
         free=free,
         worn=worn,
+        unheard=unheard,
         power_w=power if drawing else None,
         power_cards=drawing,
         whole=whole,

@@ -52,7 +52,7 @@ class _Reader:
             while self.lines:
                 yield self.lines.popleft()
             if self.error:
-                raise Unavailable(self.error)
+                raise NotFound(self.error)
             if self.ended:
                 return
             self.wake = trio.Event()

@@ -158,11 +158,13 @@ async def test_why_nothing_can_be_changed_is_told_as_it_is() -> None:
         # Over SSH from inside tmux.
         ({"TERM": "tmux-256color"}, True),
         ({"TERM": "screen"}, True),
+        ({"TERM": "screen", "STY": "4242.pts-0"}, False),
         ({}, False),
     ],
 )
 def test_what_keeps_a_copy_from_the_clipboard_is_told(environment: dict[str, str], told: bool) -> None:
     assert ("set-clipboard" in hindrance(environment)) is told
+    assert ("GNU screen" in hindrance(environment)) is ("STY" in environment)
 
 
 @pytest.mark.asyncio

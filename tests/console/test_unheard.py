@@ -40,8 +40,10 @@ def test_a_silent_nodes_last_figures_are_in_no_sum() -> None:
     assert (before.power_w, before.power_cards, before.whole) == (sum(figures.power_w), 4, 4)  # type: ignore[arg-type]
     assert (after.power_w, after.power_cards, after.whole) == (None, 0, 4)
     assert (after.mean_work_percent, after.memory_used_bytes, after.memory_total_bytes) == (None, 0, 0)
-    assert (after.working, after.idle) == (2, 0)
+    assert (after.working, after.idle, after.unheard, after.at_work) == (2, 0, 2, 0)
+    assert (before.unheard, before.at_work) == (0, before.working)
     together = total_load([before, after])
+    assert (together.unheard, together.at_work) == (2, before.working)
     assert (together.power_w, together.power_cards, together.whole) == (before.power_w, 4, 8)
     assert total_load([after]).power_w is None
     assert total_load([]).power_w is None

@@ -10,9 +10,11 @@ from console.screens.overview import Overview
 from console.screens.page import Page
 from console.screens.requests import Requests
 from console.screens.usage import Usage
+from console.widgets.order import HOLD_S
 from tests.console.harness import console_with, screen_text, shown, tell, until
 from tests.console.scenes import PAGES, console_in, settle, visit
-from tests.support.fleet_rows import Rows, delta, model_row, node_row, replica_row, small_rows, snapshot
+from tests.console.test_steady import Clock
+from tests.support.fleet_rows import Rows, delta, model_row, node_row, replica_row, small_rows, snapshot, traffic_row
 
 REPLICAS = [f"qwen-{letter}" for letter in "abcdef"]
 
@@ -75,6 +77,7 @@ async def test_requests_are_looked_at_one_after_the_other() -> None:
 @pytest.mark.asyncio
 async def test_the_list_of_the_overview_that_had_the_keys_has_them_again() -> None:
     console = console_with(snapshot(small_rows()))
+    clock = Clock(console)
     async with shown(console) as pilot:
         await pilot.press("tab", "down")
         view = console.main.view
@@ -82,8 +85,15 @@ async def test_the_list_of_the_overview_that_had_the_keys_has_them_again() -> No
         model = view._busiest.cursor_key
         assert model is not None
         assert view._busiest.has_focus
-        await pilot.press("colon", "escape")
+        await pilot.press("colon")
+        last = view._busiest.shown[-1]
+        clock.now += HOLD_S + 1
+        await tell(console, pilot, delta({"traffic": {last: traffic_row(900, 900_000)}}, rev=9, now=clock.now))
+        console.main.tick(console.seen())
+        await pilot.press("escape")
         await pilot.pause()
+        assert view._busiest.shown[0] == last != model
+        assert view._busiest.cursor_key == model
         assert view._busiest.has_focus
         await pilot.press("enter")
         await until(lambda: console.main.trail.here.key == model)

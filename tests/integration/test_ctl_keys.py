@@ -62,7 +62,7 @@ def test_a_key_with_everything(ctl: Ctl) -> None:
     )
     document = json.loads(made.stdout)
     assert (document["id"], document["key"], document["team"]) == ("k1", KEY, "blue")
-    told = ("No model is called a or b so far.", "Team blue was not there and is made, without limits.")
+    told = ("Team blue was not there and is made, without limits.", "No model is called a or b so far.")
     assert tuple(made.stderr.splitlines()) == told
     request = ctl.asked("create_key")[0]
     assert request == KeyCreate(

@@ -278,6 +278,6 @@ def test_a_full_disk_whose_inodes_are_made_of_space_is_full_of_bytes(
     monkeypatch.setattr("llmgw.transfer.errors._inodes_are_gone", lambda _path: True)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr("llmgw.transfer.errors.free_bytes", lambda _path: 4096)
-    assert "inode" not in str(disk_error(full, tmp_path / "f", needed_bytes=10))
+    assert "no inode left" not in str(disk_error(full, tmp_path / "f", needed_bytes=10))
     monkeypatch.setattr("llmgw.transfer.errors.free_bytes", lambda _path: 1 << 30)
     assert "no inode left" in str(disk_error(full, tmp_path / "f", needed_bytes=10))

@@ -18,7 +18,7 @@ from llmgw.control.logs import LogService
 from llmgw.control.samples import SampleService
 from llmgw.control.sessions import AgentBuildOrders, AgentCheckOrders, AgentLogOrders, AgentSampleOrders, SessionLoop
 from llmgw.core.cluster import Card, EngineBuild, Node
-from llmgw.core.errors import InvalidInput, NotFound, Unavailable
+from llmgw.core.errors import InvalidInput, NotFound
 from llmgw.core.layout import ServerLayout
 from llmgw.store import nodes as stored_nodes
 from llmgw.store.nodes import NodeRow
@@ -124,7 +124,7 @@ async def test_a_version_asked_of_a_node_is_installed_there_and_its_log_is_read_
             lines = await desk.log("n1:llamacpp")
             assert f"# fetching {NAME}" in lines
             assert "# installed: cpu: version: 100 (0abcdef)" in lines
-            with pytest.raises(Unavailable, match="vllm was never installed by this node's agent"):
+            with pytest.raises(NotFound, match="vllm was never installed by this node's agent"):
                 await desk.log("n1:vllm")
             with pytest.raises(NotFound, match="NODE:ENGINE"):
                 await desk.log("n1:agent")

@@ -1,8 +1,12 @@
 """Tables align, fit the terminal and never carry a control character; JSON stays the same document."""
 
+import errno
 import io
 import json
+import os
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.api.audit_words import target_called
+from llmgw.api.client import AdminClient
 from llmgw.api.problems import Usage
-from llmgw.api.types import AuditEntry
+from llmgw.api.types import AuditEntry, KeyCreate, KeyCreated
 from llmgw.cli import format as fmt
+from llmgw.cli.context import Context
 from llmgw.cli.groups.audit import _change, parse_since
+from llmgw.cli.groups.keys import create
 from llmgw.cli.groups.settings import json_value
 from llmgw.cli.output import Output
 from llmgw.core.text import display_width
@@ -126,3 +133,31 @@ def test_a_key_in_the_audit_has_its_name_beside_its_id() -> None:
 )
 def test_values_of_settings(text: str, value: object) -> None:
     assert msgspec.json.decode(json_value(text)) == value
+
+
+class Full(io.StringIO):
+    """A stream that nothing more fits into."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class MakesKeys:
+    """A client of a cluster with one model."""
+
+    def models(self) -> tuple[()]:
+        return ()
+
+    def create_key(self, request: KeyCreate) -> KeyCreated:
+        return KeyCreated(id="key-1", name=request.name, key="sk-shown-once", team="blue", team_created=True)
+
+
+def test_a_new_key_is_shown_before_anything_else_is_said() -> None:
+    shown = io.StringIO()
+    args = Namespace(
+        name="ci", models=["nosuch"], team="blue", budget=None, band=None, rpm="none", tpm="none", parallel="none"
+    )
+    ctx = Context(args=args, out=Output(json=False, out=shown, err=Full()), _client=cast("AdminClient", MakesKeys()))
+    with pytest.raises(OSError, match="No space left"):
+        create(ctx)
+    assert shown.getvalue() == "sk-shown-once\n"

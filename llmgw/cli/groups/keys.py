@@ -66,15 +66,15 @@ def create(ctx: Context) -> None:
     # Asked first: once the key is made nothing may stand between it and the reader, who sees it this once.
     notice = _unknown_models(ctx.client, models or ())
     created = ctx.client.create_key(request)
-    if notice:
-        ctx.out.say(notice)
-    if created.team_created:
-        ctx.out.say(f"Team {created.team} was not there and is made, without limits.")
     if ctx.out.json:
         ctx.out.document(created)
-        return
-    ctx.out.line(created.key)
-    ctx.out.say(f"This is key {created.id} of {created.name}. It is not shown again.")
+    else:
+        ctx.out.line(created.key)
+        ctx.out.say(f"This is key {created.id} of {created.name}. It is not shown again.")
+    if created.team_created:
+        ctx.out.say(f"Team {created.team} was not there and is made, without limits.")
+    if notice:
+        ctx.out.say(notice)
 
 
 def _unknown_models(client: AdminClient, names: Sequence[str]) -> str:
