@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ START = "import sys; from llmgw.cli.main import main; sys.exit(main())"
 KINDS = (
     ("router", "router"),
     ("postgres", "postgres"),
+    ("simulated fleet", " sim-fleet "),
     ("llmgw server", " server "),
     ("llmgw agent", " agent "),
     ("sim engine", "llmgw.sim.engine"),
@@ -61,32 +63,52 @@ def measure_demo(model: str, directory: Path, rounds: int) -> DemoFigures:
 
 
 def _once(model: str, data: Path, limit_s: float, held: dict[str, Memory] | None) -> float:
+    with running(model, data, limit_s) as started:
+        if held is not None:
+            held.update(_memory_by_kind(str(data)))
+    return started.ready_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A demo that is READY."""
+
+    ready_s: float
+    """After its process began."""
+    said: dict[str, str]
+    """Its line, by name: `url`, `key`, `admin`, `model`."""
+
+
+@contextlib.contextmanager
+def running(model: str, data: Path, limit_s: float, *options: str) -> Iterator[Started]:
+    """The demo on a data directory; raises Missing when it does not get ready or leaves something behind."""
     ports = ["--port", str(free_port()), "--admin-port", str(free_port())]
-    argv = [sys.executable, "-c", START, "demo", "--no-console", "--data", str(data), "--model", model, *ports]
+    argv = [sys.executable, "-c", START, "demo", "--no-console", "--data", str(data), "--model", model]
     log = data.with_suffix(".log")
     with log.open("wb") as errors:
         began = time.monotonic()
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+        process = subprocess.Popen(
+            [*argv, *ports, *options], stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
         try:
-            ready_s = _wait_ready(process, log, began, limit_s)
-            if held is not None:
-                held.update(_memory_by_kind(str(data)))
+            yield _wait_ready(process, log, began, limit_s)
         finally:
             left = _stop(process, str(data))
     if process.returncode or left:
         raise Missing(f"llmgw demo ended with {process.returncode} and left {left} behind")
-    return ready_s
 
 
-def _wait_ready(process: subprocess.Popen[bytes], log: Path, began: float, limit_s: float) -> float:
+def _wait_ready(process: subprocess.Popen[bytes], log: Path, began: float, limit_s: float) -> Started:
     assert process.stdout is not None
     said = b""
     while time.monotonic() - began < limit_s:
         if select.select([process.stdout], [], [], 0.5)[0]:
             part = os.read(process.stdout.fileno(), 65536)
             said += part
-            if any(line.startswith(b"READY ") for line in said.splitlines()):
-                return time.monotonic() - began
+            for line in said.decode("utf-8", "replace").split("\n")[:-1]:
+                if line.startswith("READY "):
+                    words = (word.partition("=") for word in line.split()[1:])
+                    return Started(ready_s=time.monotonic() - began, said={name: value for name, _, value in words})
             if not part:
                 break
     tail = (said + log.read_bytes())[-500:].decode("utf-8", "replace").strip()

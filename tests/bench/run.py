@@ -23,6 +23,7 @@ from typing import TypeVar
 from tests.bench.console import ConsoleFigures, console_text, measure_console
 from tests.bench.demo import measure_demo
 from tests.bench.firsttoken import first_token_text, measure_first_token
+from tests.bench.fleet import fleet_text, measure_fleet
 from tests.bench.flood import flood_text, measure_flood
 from tests.bench.lineup import GATEWAYS, USUAL, makers, secured
 from tests.bench.native import Missing, compile_client, compile_engine
@@ -40,7 +41,7 @@ from tests.bench.watch import WatchFigures, measure_watch, watch_text
 from tests.bench.weights import measure_weights, weights_text
 
 ROUTER_PARTS = ["tls", "first-token", "routers-2", "streams-5000", "steady", "prefix", "replay", "overload", "flood"]
-OTHER_PARTS = ["demo", "watch", "console", "weights"]
+OTHER_PARTS = ["demo", "watch", "fleet", "console", "weights"]
 PARTS = [*MODES, *ROUTER_PARTS, *OTHER_PARTS]
 DEFAULT_PARTS = "burst,paced,tls,first-token,routers-2,demo,watch,console,weights"
 TLS_SHAPES = ("burst", "paced")
@@ -61,6 +62,8 @@ class Plan:
     demo_rounds: int
     watch_rounds: int = 1
     watch_s: float = 5.0
+    fleet_s: float = 60.0
+    """How long a fleet is watched at rest."""
     console_rounds: int = 3
     console_s: float = 6.0
     minutes: float = 0.5
@@ -127,6 +130,9 @@ def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> 
         if "watch" in parts:
             print("measuring the live feed …", file=sys.stderr, flush=True)
             figures.watch = measure_watch(directory, plan.watch_rounds, plan.watch_s)
+        if "fleet" in parts:
+            print("measuring a fleet …", file=sys.stderr, flush=True)
+            watch_fleet(plan, figures, directory)
         if "console" in parts:
             print("measuring the console …", file=sys.stderr, flush=True)
             figures.console = measure_console(
@@ -136,6 +142,18 @@ def run(parts: list[str], names: list[str], plan: Plan, argv: Sequence[str]) -> 
             print("measuring weights …", file=sys.stderr, flush=True)
             move_weights(plan, figures, directory)
     return figures
+
+
+def watch_fleet(plan: Plan, figures: Figures, directory: Path) -> None:
+    """The part `fleet`, or why it was left out."""
+    made = directory / "fleet"
+    made.mkdir()
+    try:
+        found = measure_fleet(plan.fleet_s, made)
+    except Missing as error:
+        figures.skipped["fleet"] = str(error)
+    else:
+        figures.add("fleet", found, fleet_text(found), [])
 
 
 def move_weights(plan: Plan, figures: Figures, directory: Path) -> None:
