@@ -1,5 +1,9 @@
-"""One and two router processes on one port (SO_REUSEPORT): what each costs for the requests it had."""
+"""One and two router processes on one port (SO_REUSEPORT): what each costs a request, and how much they do.
 
+Two have twice the clients of one: with the same, each would find half as many tokens at a look, which costs more.
+"""
+
+import statistics
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +16,7 @@ from tests.bench.proc import cpu_ms
 from tests.bench.report import spread, table
 from tests.bench.streams import MODES, TOKENS, USAGE_WAIT_S, WARM_S, Effort, check, plan_for
 
-SHAPE = MODES["burst"]
+SHAPE = MODES["paced"]
 COUNTS = (1, 2)
 
 
@@ -63,18 +67,22 @@ def measure_routers(effort: Effort, program: Path, directory: Path) -> RoutersFi
             figures.checked = {int(name): why for name, why in skipped.items()}
             return figures
         for gateway in running:
-            figures.checked[len(gateway.roots)] = check(gateway, SHAPE.clients)
-            load(directory, plan_for(gateway, SHAPE.clients, WARM_S))
+            figures.checked[len(gateway.roots)] = check(gateway, _clients(gateway))
+            load(directory, plan_for(gateway, _clients(gateway), WARM_S))
         for _ in range(effort.rounds):
             for gateway in running:
                 figures.shares += _round(gateway, effort.seconds, directory)
     return figures
 
 
+def _clients(gateway: Gateway) -> int:
+    return SHAPE.clients * len(gateway.roots)
+
+
 def _round(gateway: Gateway, seconds: float, directory: Path) -> list[Share]:
     before, cpu = _settled(gateway), [cpu_ms([pid]) for pid in gateway.roots]
     began = time.monotonic()
-    seen = load(directory, plan_for(gateway, SHAPE.clients, seconds))
+    seen = load(directory, plan_for(gateway, _clients(gateway), seconds))
     took_ms = (time.monotonic() - began) * 1000
     cpu = [cpu_ms([pid]) - was for pid, was in zip(gateway.roots, cpu, strict=True)]
     after = _settled(gateway, at_least=sum(before.values()) + seen.requests)
@@ -121,8 +129,13 @@ def routers_text(figures: RoutersFigures) -> str:
             row += [spread([s.cores for s in shares], 2), spread([s.per_s for s in shares], 0)]
             rows.append(row)
     one, two = (figures.mean_cpu_ms(count) for count in COUNTS)
-    title = f"routers-2: a token every {SHAPE.gap_us / 1000:g} ms, {SHAPE.clients} clients; medians (lowest–highest)"
+    shape = f"a token every {SHAPE.gap_us / 1000:g} ms, {SHAPE.clients} clients a router"
+    title = f"routers-2: {shape}; medians (lowest–highest)"
     lines = [title, table([head, *rows])]
     if one and two:
-        lines.append(f"a request costs {one:.3f} ms with one router, {two:.3f} ms with two: {two / one:.2f}×")
+        work = [statistics.median(s.per_s for s in figures.of(count, 0)) for count in COUNTS]
+        lines.append(
+            f"a request costs {one:.3f} ms with one router, {two:.3f} ms with two: {two / one:.2f}×, "
+            f"for {work[1] / work[0]:.2f}× the work"
+        )
     return "\n".join([*lines, f"checked: {figures.checked}"])
