@@ -5,6 +5,7 @@ with its connections. A connection is nobody's in particular: which provider's k
 """
 
 import ipaddress
+import select
 import socket
 import ssl
 import time
@@ -18,7 +19,7 @@ from llmgw.core.routing import RoutedReplica
 from llmgw.router.limits import POOL_IDLE_S, POOL_SIZE
 from llmgw.router.provider_keys import KeyRing
 from llmgw.router.provider_rings import KeyRings
-from llmgw.router.reactor import Reactor
+from llmgw.router.reactor import Reactor, Signal
 from llmgw.router.tls import ProviderContexts, TlsSocket, peer_failure
 from llmgw.router.upstream import Socket, Upstream
 
@@ -118,7 +119,7 @@ class Pool:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         secured: TlsSocket | None = None
         try:
-            await _connect(sock, address)
+            await self._connect(sock, address)
             if context is None:
                 return sock
             secured = TlsSocket(sock, context, server_hostname=self._host)
@@ -128,11 +129,26 @@ class Pool:
             raise
         return secured
 
+    async def _connect(self, sock: socket.socket, address: tuple[str | int, ...]) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            await self._until(sock.fileno(), select.EPOLLOUT)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "connect failed") from None
+
+    async def _until(self, fd: int, events: int) -> None:
+        """Until one of `events` holds for a descriptor, or it fails."""
+        ready = Signal()
+        with self.reactor.watching(fd, ready, events):
+            await ready.wait()
+
     async def _handshake(self, secured: TlsSocket) -> None:
         try:
             while (reading := secured.handshake()) is not None:
-                wait = trio.lowlevel.wait_readable if reading else trio.lowlevel.wait_writable
-                await wait(secured.fileno())
+                await self._until(secured.fileno(), select.EPOLLIN if reading else select.EPOLLOUT)
         except OSError as error:
             raise peer_failure(error, self._host) from None
 
@@ -147,17 +163,6 @@ class Pool:
             return [(family, (str(address[0]), self._port)) for family, _, _, _, address in found]
         family = socket.AF_INET if version == 4 else socket.AF_INET6
         return [(family, (self._host, self._port))]
-
-
-async def _connect(sock: socket.socket, address: tuple[str | int, ...]) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        sock.connect(address)
-    except BlockingIOError:
-        await trio.lowlevel.wait_writable(sock)
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, "connect failed") from None
 
 
 class Pools:

@@ -79,14 +79,17 @@ class Reactor:
                 self.epoll.unregister(fd)
 
     @contextlib.contextmanager
-    def watching(self, fd: int, readable: "Signal") -> Iterator[None]:
-        """Set `readable` whenever there is something to read, for as long as the context is open."""
+    def watching(self, fd: int, ready: "Signal", events: int = select.EPOLLIN) -> Iterator[None]:
+        """Set `ready` whenever one of `events` holds, to read unless said otherwise, while the context is open.
+
+        Trio's own waits would end with the turn, which may serve streams for TURN_S first.
+        """
 
         def wake(_mask: int) -> None:
             self.woken = True
-            readable.set()
+            ready.set()
 
-        self.add(fd, select.EPOLLIN, wake)
+        self.add(fd, events, wake)
         try:
             yield
         finally:

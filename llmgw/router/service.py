@@ -166,6 +166,7 @@ class DataPlane:
             return
         self._connections.add(connection)
         clients.start_soon(self._serve, connection, group)
+        self._reactor.woken = True
 
     async def _serve(self, conn: ClientConnection, group: str | None) -> None:
         """Answer one connection's requests, one after another; it is counted in `group`, if it is."""

@@ -6,12 +6,20 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+import trio
 
+from llmgw.core.routing import RoutedReplica
 from llmgw.router import reactor as reactor_module
 from llmgw.router.limits import TURN_S
+from llmgw.router.pool import Pool
 from llmgw.router.reactor import READ_EVENTS, Reactor
 
 pytestmark = pytest.mark.usefixtures("either_pass")
+
+MOST_READS = 5000
+"""After so many a stream without end gives up waiting for others to have their turn."""
+TIMES = 12
+"""Whose turn comes first is left to chance."""
 
 
 class Ends:
@@ -163,6 +171,27 @@ def test_a_stream_without_end_leaves_the_others_their_turn(ends: Ends) -> None:
     assert served > 1, f"one read in {TURN_S} s"
     ends.reactor.turn()
     assert len(ends.called) > served
+
+
+def test_a_new_connection_to_an_engine_does_not_wait_for_streams(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    def go_on(_mask: int) -> None:
+        if len(ends.called) < MOST_READS:
+            ends.say(0)
+
+    async def connect() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as engine:
+            endpoint = f"http://127.0.0.1:{engine.getsockname()[1]}"
+            pool = Pool(ends.reactor, RoutedReplica(id="r", model="m", endpoint=endpoint), "ek")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ends.reactor.run)
+                for _ in range(TIMES):
+                    (await pool.connect(60)).close()
+                nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(reactor_module, "TURN_S", 3600.0)
+    ends.add(go_on)
+    trio.run(connect)
+    assert len(ends.called) < MOST_READS, "it was made when no stream had anything more"
 
 
 def test_what_is_ready_is_counted(ends: Ends) -> None:
