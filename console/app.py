@@ -6,7 +6,7 @@ Keys never wait for the network: every call runs in a worker and its outcome is 
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from textual import events
 from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -36,6 +37,7 @@ from console.screens.main import MainScreen
 from console.signs import ASCII, UNICODE, use_signs
 from console.state.store import Link, Store, Update
 from console.surroundings import shell_waits
+from console.sweeping import Sweeper
 from console.text import plain
 from console.widgets.columns import Seen
 from llmgw.api.targets import ServerTarget
@@ -116,6 +118,7 @@ class Console(App[Ending]):
         self._frame_wait_s = FRAME_S
         self._past_due = False
         self._looking = Looking(self)
+        self._sweeper = Sweeper(now=time.monotonic())
         for known in themes.THEMES:
             self.register_theme(known)
         self.set_look(theme)
@@ -133,6 +136,8 @@ class Console(App[Ending]):
             # The terminal has gone: nothing is left to draw on, and nothing to save.
             loop.add_signal_handler(signal.SIGHUP, self.exit, Ending.LEFT)
             loop.add_signal_handler(signal.SIGTERM, self.exit, Ending.ENDED)
+        if not self.is_headless:
+            self._sweeper.start()
         if self._follow:
             self.call_after_refresh(self.follow)
 
@@ -145,6 +150,7 @@ class Console(App[Ending]):
     def on_unmount(self) -> None:
         """No further calls."""
         self.admin.close()
+        self._sweeper.stop()
 
     def change_cluster(self, target: ServerTarget) -> None:
         """Leave this cluster for another; nothing of the old one stays on the screen."""
@@ -176,9 +182,14 @@ class Console(App[Ending]):
         """One frame."""
         self.set_class(event.update.link.state == "lost", "-stale")
         self.main.update_view(event.update, self.seen())
+        self.call_after_refresh(self._sweeper.after_frame)
         if self._past_due and event.update.state.heard:
             self._past_due = False
             self.run_worker(fetch_past(self.admin, self.store), group="past", exclusive=True)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """None where a theme's colours are what they are: to look for others takes a twentieth of a frame."""
+        return super().get_line_filters() if self.no_color or self.native_ansi_color else ()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write to the terminal what changed, and no more."""
@@ -189,11 +200,13 @@ class Console(App[Ending]):
     def _tick(self) -> None:
         self.main.tick(self.seen())
         self._looking.tick()
+        self._sweeper.tick(now=time.monotonic())
 
     async def on_event(self, event: events.Event) -> None:
         """Who presses a key or moves the mouse is looking."""
         if isinstance(event, events.InputEvent):
             self._looking.touched()
+            self._sweeper.touched(now=time.monotonic())
         await super().on_event(event)
 
     # -- what views may ask

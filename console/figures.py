@@ -160,13 +160,12 @@ def spark_rows(values: list[float], columns: int, rows: int, *, top: float | Non
     lines: list[str] = []
     for row in range(rows - 1, -1, -1):
         floor = row * steps
-        line = "".join(_bar(bars, steps, height, floor, lowest=row == 0) for height in heights)
+        lowest = bars[1] if row == 0 else bars[0]
+        line = "".join(
+            [
+                " " if height < 0 else lowest if height <= floor else bars[min(steps, height - floor)]
+                for height in heights
+            ]
+        )
         lines.append(line.rjust(columns))
     return lines
-
-
-def _bar(bars: str, steps: int, height: int, floor: int, *, lowest: bool) -> str:
-    if height < 0:
-        return " "
-    part = max(0, min(steps, height - floor))
-    return bars[1] if lowest and part == 0 else bars[part]

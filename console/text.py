@@ -4,6 +4,7 @@ Nothing here returns markup. A name, a log line or an error leaves this module a
 `Content` for a widget that takes one; brackets in it are brackets.
 """
 
+import re
 import unicodedata
 
 from rich.cells import cell_len
@@ -22,17 +23,26 @@ _IN_ASCII = str.maketrans(
 )
 """How our own sentences and most others' read in ASCII; the rest is spelled out as escapes."""
 
+_HARMLESS = re.compile("[ -~°·×–—‘’“”…←-↓─-▟■-◼⠀-⣿]*")
+"""ASCII and what the console draws with, which is nearly all there is: none of it hides, each takes a column."""
+
 
 def plain(text: str, limit: int = MAX_CELL_CHARS) -> str:
     """`text` as one harmless line of at most `limit` characters, every hidden or joining sign made visible."""
     if len(text) > limit:
         text = text[:limit] + signs().ellipsis
-    if text.isascii() and text.isprintable():
+    if _is_harmless(text):
         return text
     kept = _steady(safe(text))
     if not signs().ascii or kept.isascii():
         return kept
     return kept.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode()
+
+
+def _is_harmless(text: str) -> bool:
+    if text.isascii():
+        return text.isprintable()
+    return not signs().ascii and _HARMLESS.fullmatch(text) is not None
 
 
 def _steady(text: str) -> str:
@@ -56,6 +66,14 @@ def _steady(text: str) -> str:
 def width(text: str) -> int:
     """Terminal columns of plain text."""
     return len(text) if text.isascii() else cell_len(text)
+
+
+def fitted(text: str, columns: int) -> tuple[str, int]:
+    """Outside text as `plain` shows it and as `clip` cuts it, and the columns it takes."""
+    if len(text) <= columns and _is_harmless(text):
+        return text, len(text)
+    shown = clip(plain(text), columns)
+    return shown, width(shown)
 
 
 def clip(text: str, columns: int) -> str:

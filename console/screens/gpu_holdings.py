@@ -41,6 +41,7 @@ class HoldingTables(Horizontal):
         self.idle_rows: dict[str, IdleHolding] = {}
         self._model_rows: dict[str, Efficiency] = {}
         self._holdings = Holdings()
+        self._state = ClusterState()
         self._waiting = waiting
         self._listed_at = -math.inf
         self._heights: tuple[int, int] = (0, 0)
@@ -56,9 +57,13 @@ class HoldingTables(Horizontal):
     # -- what is in them
 
     def count(self, state: ClusterState, changed: frozenset[str] | None) -> None:
-        """Nodes whose cards differ, none for all."""
+        """Nodes whose cards differ, none for all. They are counted behind the frame, which shows none of it."""
         self._holdings.update(state, changed)
-        self._holdings.count(state)
+        self._state = state
+        self.call_after_refresh(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._holdings.count(self._state)
 
     def expire(self) -> None:
         """A row leads nowhere any more: the next tick lists anew."""

@@ -10,7 +10,6 @@ from console.signs import signs
 from console.state.breakers import open_of
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
-from console.state.index import nodes_of
 from console.state.standins import counted
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.paint import Span
@@ -75,7 +74,7 @@ def _ready(model: ModelRow, seen: Seen) -> Cell:
 
 
 def _where(model: ModelRow, seen: Seen) -> str:
-    nodes = list(dict.fromkeys(name for replica in seen.state.replicas_of(model.name) for name in nodes_of(replica)))
+    nodes = seen.state.nodes_of_model(model.name)
     return ", ".join(nodes[:3]) + (f" +{len(nodes) - 3}" if len(nodes) > 3 else "")
 
 

@@ -4,13 +4,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 
 from console.figures import age, money, plural, size
 from console.state import standins
 from console.state.cards import card_key
 from console.state.cluster import ClusterState
+from console.state.index import nodes_of
 from console.state.rates import REACHED, Pace, Rates
 from console.state.scopes import NEAR, REVOKED, fullest, standing_of, target_of
+from console.state.unheard import is_unheard
 from llmgw.api.actions import Target
 from llmgw.api.watch import CardRow, KeyRow, ModelRow, NodeRow, ReplicaRow, ScopeRow
 from llmgw.core.cluster import LOST_AFTER_S
@@ -73,9 +76,9 @@ def problems(state: ClusterState, now: float, rates: Rates | None = None) -> tup
 
 def all_well(state: ClusterState) -> str:
     """What is fine, in figures, for the end of the list."""
-    ready = sum(model.state == "ready" for model in state.models.values())
-    connected = sum(node.state == "connected" for node in state.nodes.values())
-    serving = sum(replica.state == "ready" for replica in state.replicas.values())
+    ready = [model.state for model in state.models.values()].count("ready")
+    connected = [node.state for node in state.nodes.values()].count("connected")
+    serving = [replica.state for replica in state.replicas.values()].count("ready")
     models = f"{ready} of {plural(len(state.models), 'model')} ready"
     return (
         f"{models}, {plural(serving, 'replica')} serving, {connected} of {plural(len(state.nodes), 'node')} connected"
@@ -118,8 +121,9 @@ def _partial(model: ModelRow) -> str:
 
 
 def _coming(state: ClusterState, model: ModelRow, now: float) -> str:
+    away = partial(is_unheard, state)
     for replica in state.replicas_of(model.name):
-        if replica.state in ("fetching", "checking", "starting"):
+        if replica.state in ("fetching", "checking", "starting") and not any(map(away, nodes_of(replica))):
             return f"{progress(replica, now)} on {replica.node}"
     return model.message or model.state
 
@@ -146,9 +150,14 @@ def _replicas(state: ClusterState, now: float) -> Iterator[Problem]:
                 f"failed on {replica.node} {age(now - replica.since)} ago: {replica.message or 'it gave no reason'}"
             )
             yield _problem(Severity.WARNING, Target.REPLICA, key, replica.model, sentence, "logs")
-        said = [part.compute for part in replica.shards] or [replica.compute]
-        if any(each is not None and each.less_than_asked for each in said):
+        if (replica.shards or replica.compute is not None) and _falls_short(replica):
             yield from _computes(state, key, replica)
+
+
+def _falls_short(replica: ReplicaRow) -> bool:
+    """Whether any part of it says that it uses less than it was asked to."""
+    said = [part.compute for part in replica.shards] or [replica.compute]
+    return any(each is not None and each.less_than_asked for each in said)
 
 
 def _computes(state: ClusterState, key: str, replica: ReplicaRow) -> Iterator[Problem]:
@@ -169,8 +178,8 @@ def _nodes(state: ClusterState, now: float) -> Iterator[Problem]:
         for number, sentence in enumerate(node.problems):
             problem = _problem(Severity.WARNING, Target.NODE, name, name, sentence, "open")
             yield replace(problem, part=str(number))
-        for card in node.cards:
-            if wrong := "; ".join(_worn(card)):
+        for card in node.cards:  # thousands of them, every second, of which next to none has anything
+            if (card.wear or not card.healthy) and (wrong := "; ".join(_worn(card))):
                 sentence = f"{card.name}: {wrong}"
                 worn = _problem(Severity.WARNING, Target.NODE, name, f"{name}:{card.index}", sentence, "open")
                 yield replace(worn, row=card_key(name, card))

@@ -104,6 +104,10 @@ class ClusterState:
         """A model's replicas."""
         return self.index.of_model(model)
 
+    def nodes_of_model(self, model: str) -> tuple[str, ...]:
+        """The nodes that a model's replicas are on."""
+        return self.index.nodes_of_model(model)
+
     def replicas_on(self, node: str) -> tuple[ReplicaRow, ...]:
         """The replicas on a node."""
         return self.index.on_node(node)

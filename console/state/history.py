@@ -50,11 +50,17 @@ class Ring:
     def __init__(self, size: int = SAMPLES) -> None:
         self._values = array("f", [math.nan]) * size
         self._next = 0
+        self._rounds = 0
+        """How often the ring was filled."""
+        self._means: dict[tuple[int, int], tuple[tuple[int, int], list[float]]] = {}
+        """Means by how many of how many, and the group that was under way when they were taken."""
 
     def add(self, value: float | None) -> None:
         """One more figure; none is unknown."""
         self._values[self._next] = math.nan if value is None else value
-        self._next = (self._next + 1) % len(self._values)
+        self._next += 1
+        if self._next == len(self._values):
+            self._next, self._rounds = 0, self._rounds + 1
 
     def last(self, count: int) -> list[float]:
         """The newest `count`, oldest first."""
@@ -66,7 +72,14 @@ class Ring:
 
         A group begins where a ring does: a figure more changes no mean that was there before.
         """
-        under_way = self._next % each
+        group, under_way = divmod(self._next, each)
+        at, means = self._means.get((count, each), ((-1, -1), []))
+        if at != (self._rounds, group):
+            at, means = (self._rounds, group), self._full_groups(count, each, under_way)
+            self._means[count, each] = at, means
+        return means
+
+    def _full_groups(self, count: int, each: int, under_way: int) -> list[float]:
         values = self.last(len(self._values))
         full = values[: len(values) - under_way]
         groups = [full[end - each : end] for end in range(len(full), each - 1, -each)][:count]

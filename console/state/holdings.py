@@ -55,7 +55,7 @@ class Holdings:
         self._due.update(changed)
 
     def count(self, state: ClusterState) -> None:
-        """Count what has changed. Asked for often, it is never much at once."""
+        """Count what has changed."""
         due, self._due = self._due, set()
         for name in due:
             row = state.nodes.get(name)

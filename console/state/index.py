@@ -18,6 +18,14 @@ class _Places:
         return self._grouped(lambda row: (row.model,))
 
     @cached_property
+    def nodes(self) -> Mapping[str, tuple[str, ...]]:
+        """Model → the nodes its replicas are on, each once, in the order of the replicas."""
+        return {
+            model: tuple(dict.fromkeys(name for key in keys for name in nodes_of(self._replicas[key])))
+            for model, keys in self.by_model.items()
+        }
+
+    @cached_property
     def by_node(self) -> Mapping[str, tuple[str, ...]]:
         """Node → ids of the replicas on it, in order."""
         return self._grouped(nodes_of)
@@ -46,6 +54,10 @@ class ReplicaIndex:
     def of_model(self, model: str) -> tuple[ReplicaRow, ...]:
         """A model's replicas, in the order of their ids."""
         return tuple(self._replicas[key] for key in self._places.by_model.get(model, ()))
+
+    def nodes_of_model(self, model: str) -> tuple[str, ...]:
+        """The nodes a model's replicas are on, each once."""
+        return self._places.nodes.get(model, ())
 
     def on_node(self, node: str) -> tuple[ReplicaRow, ...]:
         """The replicas on a node, in the order of their ids."""

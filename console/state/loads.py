@@ -1,8 +1,7 @@
 """What a node's cards do, counted once when its row or its figures change and never again while they rest."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import FiguresRow, NodeRow
@@ -11,9 +10,8 @@ from llmgw.core.card_use import rests
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeLoad:
-    """One node's cards in figures; a cluster's are the sums."""
+class NodeLoad(NamedTuple):
+    """One node's cards in figures; a cluster's are the sums, field by field."""
 
     cards: int = 0
     working: int = 0
@@ -26,8 +24,8 @@ class NodeLoad:
     """Not healthy, or wearing out while it works; held or not."""
     unheard: int = 0
     """Of those that count as working, cards of nodes that are not heard."""
-    power_w: float | None = None
-    """Sum over the cards that report it; none where none does."""
+    drawn_w: float = 0.0
+    """Sum over the cards that report what they draw."""
     power_cards: int = 0
     """Cards whose draw that is."""
     whole: int = 0
@@ -39,6 +37,11 @@ class NodeLoad:
     memory_total_bytes: int = 0
     """Of the cards that report what is used of it."""
     reporting: int = 0
+
+    @property
+    def power_w(self) -> float | None:
+        """What its cards draw, as far as they report it; none where none does."""
+        return self.drawn_w if self.power_cards else None
 
     @property
     def held(self) -> int:
@@ -97,7 +100,7 @@ def node_load(node: NodeRow, figures: FiguresRow | None) -> NodeLoad:
         free=free,
         worn=worn,
         unheard=working if node.state in UNHEARD else 0,
-        power_w=power if drawing else None,
+        drawn_w=power,
         power_cards=drawing,
         whole=whole,
         work_percent=work_sum,
@@ -115,36 +118,4 @@ def drawing_words(load: NodeLoad) -> tuple[str, ...]:
 
 def total_load(loads: Iterable[NodeLoad]) -> NodeLoad:
     """The sums over `loads`."""
-    cards = working = idle = free = worn = unheard = reporting = used = total = drawing = whole = 0
-    power = work = busy = 0.0
-    for load in loads:
-        cards += load.cards
-        working += load.working
-        idle += load.idle
-        free += load.free
-        worn += load.worn
-        unheard += load.unheard
-        reporting += load.reporting
-        used += load.memory_used_bytes
-        total += load.memory_total_bytes
-        power += load.power_w or 0.0
-        drawing += load.power_cards
-        whole += load.whole
-        work += load.work_percent
-        busy += load.busy_percent
-    return NodeLoad(
-        cards=cards,
-        working=working,
-        idle=idle,
-        free=free,
-        worn=worn,
-        unheard=unheard,
-        power_w=power if drawing else None,
-        power_cards=drawing,
-        whole=whole,
-        work_percent=work,
-        busy_percent=busy,
-        memory_used_bytes=used,
-        memory_total_bytes=total,
-        reporting=reporting,
-    )
+    return NodeLoad(*map(sum, zip(*loads, strict=True)))

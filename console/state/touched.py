@@ -11,7 +11,7 @@ def touched_nodes(before: ClusterState, state: ClusterState, diff: Diff) -> froz
     found = set(diff.keys("nodes", "figures"))
     for key in diff.keys("replicas"):
         old, new = before.replicas.get(key), state.replicas.get(key)
-        if _told(old) != _told(new):
+        if _tells_more(old, new):
             found.update(node for row in (old, new) if row is not None for node in nodes_of(row))
     return frozenset(found)
 
@@ -26,15 +26,21 @@ def stirred(before: ClusterState, state: ClusterState, diff: Diff) -> bool:
     if diff.touches("cluster", "models", "nodes", "weights", "keys", "scopes"):
         return True
     old, new = before.replicas, state.replicas
-    return any(_said(old.get(key)) != _said(new.get(key)) for key in diff.keys("replicas"))
+    return any(_says_more(old.get(key), new.get(key)) for key in diff.keys("replicas"))
 
 
-def _said(replica: ReplicaRow | None) -> tuple[object, ...] | None:
-    return None if replica is None else (_told(replica), replica.since, replica.message)
+def _says_more(old: ReplicaRow | None, new: ReplicaRow | None) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return old.since != new.since or old.message != new.message or _tells_more(old, new)
 
 
-def _told(replica: ReplicaRow | None) -> tuple[object, ...] | None:
-    return None if replica is None else (nodes_of(replica), replica.model, replica.state, replica.progress)
+def _tells_more(old: ReplicaRow | None, new: ReplicaRow | None) -> bool:
+    if old is None or new is None:
+        return old is not new
+    if old.state != new.state or old.model != new.model or old.progress != new.progress or old.node != new.node:
+        return True
+    return old.shards != new.shards and nodes_of(old) != nodes_of(new)
 
 
 def _state_of(state: ClusterState, name: str) -> str | None:

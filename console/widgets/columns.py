@@ -6,7 +6,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from console.state.cluster import ClusterState
 from console.state.history import History
-from console.text import clip, plain, width
+from console.text import fitted, plain, width
 from console.widgets.paint import Span
 
 T = TypeVar("T")
@@ -118,8 +118,8 @@ def _fitted(spans: Sequence[Span], room: int, align: str) -> list[Span]:
     for text, tone in spans:
         if left <= 0:
             break
-        shown = clip(plain(text), left)
-        left -= width(shown)
+        shown, taken = fitted(text, left)
+        left -= taken
         kept.append((shown, tone))
     if left > 0:
         gap = (" " * left, "")

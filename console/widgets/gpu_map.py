@@ -321,13 +321,14 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
 
     def _refresh_lines(self) -> None:
         """Ask for the lines that read differently from what is on the screen, and for no other."""
+        columns, lines = self.size
         regions: list[Region] = []
-        for y in range(self.size.height):
+        for y in range(lines):
             drawn, line = self._drawn.get(y), self._line(y)
             if drawn != line:
                 # The cursor's ground is the whole line's.
                 before = drawn[0] if drawn is not None and drawn[1] == line[1] else None
-                regions += self.span_regions(y, before, line[0])
+                regions += self.span_regions(y, before, line[0], columns)
         self.repaint(regions)
 
     def render_line(self, y: int) -> Strip:

@@ -12,7 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.text import clip, plain, width
+from console.text import MAX_CELL_CHARS, fitted, plain, width
 
 T = TypeVar("T")
 Span = tuple[str, str]
@@ -55,6 +55,8 @@ class LineWidget(Widget):
         # Textual forgets these with every refresh, and finding them takes longer than drawing a line.
         self._tones: dict[str, Style] = {}
         self._own_style: Style | None = None
+        self._mixed: dict[Style | None, dict[str, Style]] = {}
+        """By what a line stands on and by tone, the two in one."""
         super().__init__(*children, id=id, classes=classes)
 
     def tone(self, name: str) -> Style:
@@ -70,24 +72,30 @@ class LineWidget(Widget):
         """Another theme, or another class here or above."""
         self._tones.clear()
         self._own_style = None
+        self._mixed.clear()
         super().notify_style_update()
 
     def strip(self, spans: Iterable[Span], columns: int, base: Style | None = None) -> Strip:
         """One line of `columns` columns: what does not fit is cut with an ellipsis, the rest is blank."""
         if self._own_style is None:
             self._own_style = self.rich_style
-        ground = self._own_style if base is None else self._own_style + base
+        styles = self._mixed.get(base)
+        if styles is None:
+            styles = self._mixed[base] = {"": self._own_style if base is None else self._own_style + base}
         segments: list[Segment] = []
         left = columns
         for text, tone in spans:
             if left <= 0:
                 break
-            shown = clip(plain(text), left)
+            shown, taken = fitted(text, left)
             if shown:
-                segments.append(Segment(shown, ground + self.tone(tone) if tone else ground))
-                left -= width(shown)
+                style = styles.get(tone)
+                if style is None:
+                    style = styles[tone] = styles[""] + self.tone(tone)
+                segments.append(Segment(shown, style))
+                left -= taken
         if left > 0:
-            segments.append(Segment(" " * left, ground))
+            segments.append(Segment(" " * left, styles[""]))
         return Strip(segments, columns)
 
     def pair(self, left: Sequence[Span], right: Sequence[Span], columns: int, base: Style | None = None) -> Strip:
@@ -99,7 +107,7 @@ class LineWidget(Widget):
 
     def repaint_spans(self, y: int, before: Sequence[Span] | None, after: Sequence[Span]) -> None:
         """Ask for what of line `y` differs from the spans that are on the screen; none is all of it."""
-        self.repaint(self.span_regions(y, before, after))
+        self.repaint(self.span_regions(y, before, after, self.size.width))
 
     def repaint(self, regions: Sequence[Region]) -> None:
         """Ask for these parts; one asking for all of them costs less than one for each."""
@@ -109,19 +117,22 @@ class LineWidget(Widget):
             # What is hidden has no columns to compare, and the lines kept from before would be shown again.
             self.refresh()
 
-    def span_regions(self, y: int, before: Sequence[Span] | None, after: Sequence[Span]) -> list[Region]:
-        """What of line `y` differs from the spans that are on the screen; none is all of it."""
-        return self._regions(y, None if before is None else differing(before, after, _span_width, self.size.width))
+    @staticmethod
+    def span_regions(y: int, before: Sequence[Span] | None, after: Sequence[Span], columns: int) -> list[Region]:
+        """What of line `y`, of `columns`, differs from the spans that are on the screen; none is all of it."""
+        return _regions(y, columns, None if before is None else differing(before, after, _span_width, columns))
 
-    def strip_regions(self, y: int, before: Strip | None, after: Strip) -> list[Region]:
+    @staticmethod
+    def strip_regions(y: int, before: Strip | None, after: Strip, columns: int) -> list[Region]:
         """Likewise, for a line that is kept as a strip."""
         if before is None:
-            return self._regions(y, None)
-        return self._regions(y, differing([*before], [*after], _segment_width, self.size.width))
+            return _regions(y, columns, None)
+        return _regions(y, columns, differing([*before], [*after], _segment_width, columns))
 
-    def _regions(self, y: int, columns: Sequence[tuple[int, int]] | None) -> list[Region]:
-        whole = [(0, self.size.width)] if self.size.width else []
-        return [Region(start, y, end - start, 1) for start, end in (whole if columns is None else columns)]
+
+def _regions(y: int, columns: int, stretches: Sequence[tuple[int, int]] | None) -> list[Region]:
+    whole = [(0, columns)] if columns else []
+    return [Region(start, y, end - start, 1) for start, end in (whole if stretches is None else stretches)]
 
 
 def differing(
@@ -168,7 +179,7 @@ def _reach(stretches: list[tuple[int, int]], start: int, end: int) -> None:
 
 
 def _span_width(span: Span) -> int:
-    return width(plain(span[0]))
+    return fitted(span[0], MAX_CELL_CHARS)[1]
 
 
 def _segment_width(segment: Segment) -> int:

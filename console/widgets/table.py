@@ -266,13 +266,13 @@ class Table(RowWindow, Generic[T]):
     def repaint_rows(self) -> None:
         """Ask for the lines that differ from what is on the screen, and for no other."""
         self._fit_columns()
-        columns = self.size.width
+        columns, lines = self.size
         regions: list[Region] = []
-        for y in range(self.size.height):
+        for y in range(lines):
             painted = self._painted.get(y)
             line = self._line(y, columns)
             if painted is not line and (painted is None or painted != line):
-                regions += self.strip_regions(y, painted, line)
+                regions += self.strip_regions(y, painted, line, columns)
         self.repaint(regions)
 
     def render_line(self, y: int) -> Strip:

@@ -126,10 +126,11 @@ class WorkMap(LineWidget):
 
     def _refresh_lines(self) -> None:
         regions: list[Region] = []
-        for y in range(self.size.height):
+        columns, lines = self.size
+        for y in range(lines):
             line, painted = self._line(y), self._painted.get(y)
             if painted != line:
-                regions += self.span_regions(y, painted, line)
+                regions += self.span_regions(y, painted, line, columns)
         self.repaint(regions)
 
     def _line(self, y: int) -> list[Span]:

@@ -60,6 +60,18 @@ def test_means_of_full_groups_stay_as_they_are_while_the_next_one_fills() -> Non
     assert all(math.isnan(mean) for mean in Ring(20).means(4, 5))
 
 
+def test_means_are_those_of_the_newest_figures_however_often_the_ring_was_filled() -> None:
+    ring = Ring(20)
+    for number in range(20 * 7 + 5):
+        ring.add(float(number))
+        if number % 3 == 0:
+            ring.means(4, 5)
+    assert ring.means(4, 5) == [127.0, 132.0, 137.0, 142.0]
+    for number in range(20):
+        ring.add(float(number))
+    assert ring.means(4, 5) == [2.0, 7.0, 12.0, 17.0], "as many figures later it is under way in the same place"
+
+
 def test_a_models_means_are_of_whole_groups() -> None:
     history, state = History(), fleet(1).apply(small_fleet(), at=NOW)[0]
     for step in range(11):

@@ -72,6 +72,12 @@ def test_a_delta_touches_only_its_rows() -> None:
     assert after.nodes is state.nodes
     assert "r-gpu03-9" not in {replica.id for replica in after.replicas_of("qwen2.5-7b")}
     assert "r-gpu03-9" in state.replicas, "a state is never changed"
+    on = state.nodes_of_model("qwen2.5-7b")
+    assert on == tuple(dict.fromkeys(replica.node for replica in state.replicas_of("qwen2.5-7b")))
+    moved = msgspec.structs.replace(state.replicas_of("qwen2.5-7b")[0], node="elsewhere")
+    after, _ = state.apply(delta({"replicas": {moved.id: moved}}), at=NOW)
+    assert "elsewhere" in after.nodes_of_model("qwen2.5-7b")
+    assert "elsewhere" not in on
 
 
 def test_an_unknown_topic_and_an_unreadable_row_are_passed_over_and_counted() -> None:

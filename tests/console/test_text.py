@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from console.figures import age, clock, count, millis, pair, plural, short_age, size, spark, spark_rows
-from console.signs import ASCII, UNICODE, use_signs
+from console.signs import ASCII, UNICODE, Signs, use_signs
 from console.state.filter import parse_filter
-from console.text import clip, content, fit, head, plain, width
+from console.text import _HARMLESS, _steady, clip, content, fit, fitted, head, plain, width
 from console.widgets.lines import wrap
+from llmgw.core.text import safe
 
 
 @settings(max_examples=150)
@@ -27,6 +28,24 @@ def test_wrapping_loses_nothing_and_fits(text: str, columns: int) -> None:
     rows = wrap([(text, "")], max(2, columns))
     assert "".join(part for row in rows for part, _ in row) == plain(text)
     assert all(sum(cell_len(part) for part, _ in row) <= max(2, columns) for row in rows)
+
+
+def test_what_takes_the_short_way_is_narrow_and_hides_nothing() -> None:
+    short = [char for char in map(chr, range(0x20, 0x30000)) if _HARMLESS.fullmatch(char)]
+    assert {*UNICODE.bar, "…", "│", "╭", "●", "a", "~"} <= {*short}
+    for char in short:
+        assert cell_len(char) == 1, f"U+{ord(char):04X} is wider than it is taken for"
+        assert _steady(safe(char)) == char, f"U+{ord(char):04X} is no plain sign"
+
+
+@pytest.mark.parametrize("signs", [UNICODE, ASCII])
+@settings(max_examples=200)
+@given(text=st.text(st.sampled_from("ab …█─●世́‮") | st.characters(), max_size=40), columns=st.integers(0, 30))
+def test_fitted_is_plain_text_cut_and_measured(signs: Signs, text: str, columns: int) -> None:
+    use_signs(signs)
+    shown, taken = fitted(text, columns)
+    assert shown == clip(plain(text), columns)
+    assert taken == width(shown) == cell_len(shown)
 
 
 def test_markup_is_text() -> None:
