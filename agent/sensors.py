@@ -85,8 +85,9 @@ class Meter:
         cards = self._cards()
         shown, together = {card.uuid: card for card in cards}, sharers(cards)
         told = [_without_used(s) if s.uuid in together else s for s in samples if s.uuid in shown]
-        kept = {s.uuid: _with_host_memory(shown[s.uuid], s, available) for s in told}
-        message = sensors_message(machine, tuple(kept.values()), self._trees.figures(self._engines()))
+        # Of two that bear one name the first is listed, so its figures are told.
+        kept = {s.uuid: _with_host_memory(shown[s.uuid], s, available) for s in reversed(told)}
+        message = sensors_message(machine, tuple(reversed(kept.values())), self._trees.figures(self._engines()))
         encoded = bytes(message)
         if encoded == self._last:
             return None

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from agent.discovery.gpu import CardReading, sharers
+from agent.discovery.gpu import SPLIT, CardReading, sharers
 from agent.discovery.gpu_class import uses_host_memory
 from agent.discovery.topology import Joined
 from llmgw.core.cluster import Card
 from llmgw.core.units import size
 
 UNIFIED = "Its memory is the node's own ({total}); what one of them holds the other lacks."
+TWINS = "The cards at {here} and {there} both say that they are {uuid}: the second is left out."
 TOGETHER = "{sharers} compute instances have {total} together; this is an equal part of it."
 
 
@@ -26,18 +27,21 @@ def completed(
     # One card is one UUID: what comes twice would be refused by the control plane, and all the others with it.
     once = {card.uuid: card for card in reversed(reading.cards)}
     cards = [_placed(_shared(card, memory_bytes), root) for card in reading.cards if once.get(card.uuid) is card]
+    twins = [card for card in reading.cards if card.bus_id not in ("", once[card.uuid].bus_id)]
+    problems = [TWINS.format(uuid=card.uuid, here=once[card.uuid].bus_id, there=card.bus_id) for card in twins]
     together = sharers(cards)
     cards = [_parted(card, together.get(card.uuid, 1)) for card in cards]
     whole = [card for card in cards if not card.parent]
     if len(whole) > 1 and any(card.nvlink_peers is None for card in whole):
         cards = _joined(cards, topology())
-    return replace(reading, cards=tuple(cards))
+    return replace(reading, cards=tuple(cards), problems=(*reading.problems, *problems))
 
 
 def _shared(card: Card, memory_bytes: int) -> Card:
-    """A chip without memory of its own has the node's, and says so."""
-    if card.memory_total_bytes is not None or not card.healthy or card.parent or not uses_host_memory(card.name):
+    """A chip without memory of its own has the node's, and says so, whatever its driver tells of it."""
+    if not card.healthy or card.parent or card.problem == SPLIT or not uses_host_memory(card.name):
         return card
+    memory_bytes = min(memory_bytes, card.memory_total_bytes or memory_bytes)
     return msgspec.structs.replace(
         card,
         memory_total_bytes=memory_bytes or None,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*')
+_QUOTED = re.compile(r'\s*"([a-zA-Z_:][a-zA-Z0-9_:]*)"\s*,?')
+"""A name that stands first among its labels, as pages of Prometheus 3 may have it."""
 _ESCAPE = re.compile(r"\\(.)")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?|(?i:inf|nan))")
 MAX_LINE_CHARS = 16 * 1024
@@ -35,10 +37,11 @@ def samples(text: str) -> Iterator[Sample]:
 def parse_line(line: str) -> Sample | None:
     """A line's sample; none for comments, blanks and everything that is no sample."""
     line = line.strip()
-    name = _NAME.match(line)
+    inside = line.startswith("{")
+    name = _QUOTED.match(line, 1) if inside else _NAME.match(line)
     if name is None:
         return None
-    rest = line[name.end() :].lstrip()
+    rest = "{" + line[name.end() :] if inside else line[name.end() :].lstrip()
     labels: dict[str, str] = {}
     if rest.startswith("{"):
         at = 1
@@ -56,4 +59,4 @@ def parse_line(line: str) -> Sample | None:
     words = rest.partition(" #")[0].split()
     if not 1 <= len(words) <= 2 or any(_NUMBER.fullmatch(word) is None for word in words):
         return None
-    return Sample(name=name[0], labels=labels, value=float(words[0]))
+    return Sample(name=name[1] if inside else name[0], labels=labels, value=float(words[0]))

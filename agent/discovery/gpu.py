@@ -19,6 +19,7 @@ from llmgw.core.wear import CardWear
 MAX_CARDS = 256
 """Cards and MIG instances a reader takes from a driver."""
 SPLIT = "The card is split into MIG instances; the instances take work, the card does not."
+ERRORS = "The driver reports an error for {errors}; the card takes no work until it answers."
 NO_MEMORY = "The driver reports no memory of its own for the card, so nothing can be placed on it."
 
 _DRIVER_SIGNS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))

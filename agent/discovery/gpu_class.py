@@ -23,7 +23,7 @@ _FORMS = (
 )
 _FORM_WORDS = frozenset(_FORMS.split())
 _UNIFIED = re.compile(r"\b(gb10|orin|xavier|thor|tegra|nvgpu)\b", re.IGNORECASE)
-_SIZE_WORD = re.compile(r"[0-9]+(\.[0-9]+)?gb")
+_SIZE_WORD = re.compile(r"[0-9]+(\.[0-9]+)?gb?")
 _WORD = re.compile(r"[a-z0-9.]+")
 
 
@@ -36,7 +36,7 @@ def gpu_class(name: str, memory_bytes: int | None) -> str:
     if kept[:1] in (["rtx"], ["gtx"]) and kept[1:2] != ["pro"] and len(kept) > 1:
         kept = kept[1:]
     slug = "-".join(kept).strip(".-") or "gpu"
-    return slug if not memory_bytes else f"{slug}-{sold_size_gb(memory_bytes)}g"
+    return slug if not memory_bytes or uses_host_memory(name) else f"{slug}-{sold_size_gb(memory_bytes)}g"
 
 
 def mig_class(card_class: str, profile: str, memory_bytes: int | None) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 _CGROUP = Path("/sys/fs/cgroup")
 _OS_RELEASE = Path("/etc/os-release")
 _MAX_READ = 256 * 1024
+_NODES = Path("/sys/devices/system/node")
+_CARDS_OWN = "System RAM (NVIDIA)"
+"""What the driver calls memory of its cards that it hands to the kernel: a GH200's is a NUMA node without CPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +52,8 @@ def usable_cpus(*, root: Path = Path("/")) -> int:
 
 
 def memory_total(*, root: Path = Path("/")) -> int:
-    """Bytes of RAM, less where a cgroup v2 limit allows less."""
-    total = meminfo(_read(root / "proc/meminfo")).get("MemTotal", 0)
+    """Bytes of RAM, without the cards' own, less where a cgroup v2 limit allows less."""
+    total = max(0, meminfo(_read(root / "proc/meminfo")).get("MemTotal", 0) - _of_cards(root, "MemTotal"))
     limits = [limit for directory in _cgroups(root) if (limit := _number(directory / "memory.max")) is not None]
     return min([*limits, *([total] if total else [])], default=0)
 
@@ -58,13 +61,22 @@ def memory_total(*, root: Path = Path("/")) -> int:
 def memory_available(*, root: Path = Path("/")) -> int | None:
     """Bytes that could be taken now without swapping; none when the kernel does not say."""
     available = meminfo(_read(root / "proc/meminfo")).get("MemAvailable")
-    figures = [] if available is None else [available]
+    figures = [] if available is None else [max(0, available - _of_cards(root, "MemFree"))]
     for directory in _cgroups(root):
         limit, used = _number(directory / "memory.max"), _number(directory / "memory.current")
         if limit is not None and used is not None:
             # Page cache counts as used in a cgroup though it gives way: what is inactive is free to take.
             figures.append(max(0, limit - used + _inactive_file(directory)))
     return min(figures, default=None)
+
+
+def _of_cards(root: Path, figure: str) -> int:
+    """Bytes of a figure of `/proc/meminfo` that are of the cards' own memory, which cards are told with already."""
+    nodes = (root / _NODES.relative_to("/")).glob("node[0-9]*")
+    bare = [node for node in nodes if (node / "cpulist").exists() and not _read(node / "cpulist").strip()]
+    told = [meminfo(_read(node / "meminfo")) for node in bare]
+    found = sum(bytes_ for text in told for name, bytes_ in text.items() if name.endswith(f" {figure}"))
+    return found if found and _CARDS_OWN in _read(root / "proc/iomem") else 0
 
 
 def disk_free(weights: Path) -> int | None:

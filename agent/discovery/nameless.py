@@ -4,6 +4,8 @@ import hashlib
 import re
 from pathlib import Path
 
+from agent.discovery.gpu_class import uses_host_memory
+
 _MACHINE_ID = Path("etc/machine-id")
 _NAME = re.compile(r"GPU-index-([0-9]{1,3})-at-[0-9a-f]{12}")
 
@@ -15,6 +17,11 @@ def name_of(index: int, *, root: Path = Path("/")) -> str:
     except OSError:
         machine = b""
     return f"GPU-index-{index}-at-{hashlib.sha256(machine).hexdigest()[:12]}"
+
+
+def named(name: str, index: int) -> str:
+    """The same for a chip of that model; empty for a model that has a UUID of its own, and should have told it."""
+    return name_of(index) if uses_host_memory(name) else ""
 
 
 def index_of(uuid: str) -> str:

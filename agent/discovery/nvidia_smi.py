@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.discovery.gpu import MAX_CARDS, NO_MEMORY, SPLIT, CardReading, CardSample, ReaderFailed
+from agent.discovery.gpu import ERRORS, MAX_CARDS, NO_MEMORY, SPLIT, CardReading, CardSample, ReaderFailed
 from agent.discovery.gpu_class import gpu_class
 from agent.discovery.smi import SAMPLE_EVERY_S, Smi, lines, lost_cards, rows, warning
 from agent.discovery.words import UUID, broken, bus_id, count, figure, mebibytes, percent, positive, said
@@ -50,8 +50,8 @@ class NvidiaSmi:
         self._figures: Sequence[str] = FIGURES
 
     def open(self) -> None:
-        """See whether the tool answers; raises ReaderFailed."""
-        self._query_facts()
+        """See whether the tool answers with cards; raises ReaderFailed."""
+        self.cards()
 
     def cards(self) -> CardReading:
         """Facts of each card; raises ReaderFailed."""
@@ -141,7 +141,7 @@ def _card(row: Mapping[str, str], index: int) -> Card:
     errors = [name for name in ("memory.total", "utilization.gpu", "name") if broken(row.get(name))]
     problem = ""
     if errors:
-        problem = f"The driver reports an error for {', '.join(errors)}; the card takes no work until it answers."
+        problem = ERRORS.format(errors=", ".join(errors))
     elif split:
         problem = SPLIT
     elif memory is None:

@@ -8,6 +8,7 @@ import msgspec
 
 from agent.discovery import nvml_figures
 from agent.discovery.gpu import (
+    ERRORS,
     MAX_CARDS,
     NO_MEMORY,
     SPLIT,
@@ -17,6 +18,7 @@ from agent.discovery.gpu import (
     instance_index,
 )
 from agent.discovery.gpu_class import gpu_class, mig_class
+from agent.discovery.nameless import named
 from agent.discovery.nvml_calls import Nvml as Calls
 from agent.discovery.nvml_calls import count, text
 from agent.discovery.nvml_gpm import Gpm
@@ -33,6 +35,12 @@ MAX_INSTANCES = 16
 """MIG instances looked for on one card; no card has more than 7 GPU instances."""
 _P2P_NVLINK = 2
 """NVML_P2P_CAPS_INDEX_NVLINK."""
+_VITAL = {
+    "memory": "nvmlDeviceGetMemoryInfo",
+    "utilization": "nvmlDeviceGetUtilizationRates",
+    "name": "nvmlDeviceGetName",
+}
+"""Where an error means that the card does not answer, and not just that one figure is missing."""
 _PROFILE = re.compile(r"\bMIG (\S+)")
 
 
@@ -84,7 +92,7 @@ class Nvml:
 
         def read(index: int) -> None:
             handle = calls.need("nvmlDeviceGetHandleByIndex", index)
-            uuid = text(calls.need("nvmlDeviceGetUUID", handle))
+            uuid = self._uuid(handle, index)
             assert self._xids is not None
             self._xids.watch(handle, uuid)
             worn[uuid] = card_wear(calls, handle)
@@ -123,22 +131,22 @@ class Nvml:
         """A card and, when it is split, its instances."""
         calls = self._nvml
         handle = calls.need("nvmlDeviceGetHandleByIndex", index)
-        uuid = text(calls.need("nvmlDeviceGetUUID", handle))
-        if not UUID.fullmatch(uuid):
-            raise ReaderFailed("the driver gives it no UUID")
+        uuid = self._uuid(handle, index)
         name = calls.text("nvmlDeviceGetName", handle)
         memory = nvml_figures.memory(calls, handle)
         split = nvml_figures.split(calls, handle)
+        errors = ", ".join(vital for vital, call in _VITAL.items() if calls.trouble(call, handle))
         pci = calls.get("nvmlDeviceGetPciInfo", handle)
         card = Card(
             uuid=uuid,
             index=index,
             name=name,
             gpu_class=gpu_class(name, memory[0] if memory else None),
-            memory_total_bytes=memory[0] if memory and not split else None,
+            memory_total_bytes=memory[0] if memory and not split and not errors else None,
             compute_capability=_capability(calls.get("nvmlDeviceGetCudaComputeCapability", handle)),
             driver=driver,
-            problem=SPLIT if split else "" if memory else NO_MEMORY,
+            healthy=not errors,
+            problem=ERRORS.format(errors=errors) if errors else SPLIT if split else "" if memory else NO_MEMORY,
             bus_id=bus_id(text(getattr(pci, "busId", None))),
             pcie_generation=calls.count("nvmlDeviceGetMaxPcieLinkGeneration", handle) or None,
             pcie_width=calls.count("nvmlDeviceGetMaxPcieLinkWidth", handle) or None,
@@ -149,6 +157,18 @@ class Nvml:
                 found = self._instance(card, instance, gpu_instance, compute_instance)
                 if found is not None:
                     yield found
+
+    def _uuid(self, handle: object, index: int) -> str:
+        """The card's name; raises ReaderFailed for one that has none, or does not answer."""
+        calls = self._nvml
+        uuid = calls.text("nvmlDeviceGetUUID", handle)
+        if UUID.fullmatch(uuid):
+            return uuid
+        why = calls.trouble("nvmlDeviceGetUUID", handle)
+        uuid = "" if why else named(calls.text("nvmlDeviceGetName", handle), index)
+        if not uuid:
+            raise ReaderFailed(why or "the driver gives it no UUID")
+        return uuid
 
     def _instance(self, card: Card, handle: object, gpu_instance: int, compute_instance: int) -> Card | None:
         calls = self._nvml
@@ -189,7 +209,7 @@ class Nvml:
         calls = self._nvml
         assert self._gpm is not None
         handle = calls.need("nvmlDeviceGetHandleByIndex", index)
-        uuid = text(calls.need("nvmlDeviceGetUUID", handle))
+        uuid = self._uuid(handle, index)
         split = nvml_figures.split(calls, handle)
         sample = nvml_figures.card_sample(calls, handle, uuid, split=split)
         yield self._gpm.added_to(sample, handle, split=split)

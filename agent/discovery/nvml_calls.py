@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from agent.discovery.gpu import ReaderFailed
+from agent.discovery.words import broken
 
 MOST = 2**62
 """A larger count is one of the library's marks for "no value"."""
@@ -33,6 +34,14 @@ class Nvml:
             return self._call(name)(*args)
         except self._failures:
             return None
+
+    def trouble(self, name: str, *args: object) -> str:
+        """The library's words where a call fails since the card does not answer; empty where it merely has nothing."""
+        try:
+            self._call(name)(*args)
+        except self._failures as error:
+            return str(error) if broken(str(error)) else ""
+        return ""
 
     def number(self, name: str, *args: object) -> float | None:
         """A call's figure, when it is one that can be."""

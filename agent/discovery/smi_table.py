@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agent.discovery.gpu import MAX_CARDS, NO_MEMORY, CardReading, CardSample, ReaderFailed
+from agent.discovery.gpu import ERRORS, MAX_CARDS, NO_MEMORY, CardReading, CardSample, ReaderFailed
 from agent.discovery.gpu_class import gpu_class
 from agent.discovery.nameless import name_of
 from agent.discovery.smi import SAMPLE_EVERY_S, Smi
@@ -17,6 +17,8 @@ from llmgw.core.cluster import Card
 from llmgw.core.wear import CardWear
 
 _NAMED = re.compile(r"\s*(\d{1,3})\s+(\S.*?)\s+(?:On|Off|N/A|ERR!|Enabled|Disabled)\s*")
+_CUT = re.compile(r"[\s-]+[^\s-]*\.\.\.$")
+"""A name that is longer than its column ends in the middle of a word."""
 _DRIVER = re.compile(r"Driver Version: (\S+)")
 _DEGREES = re.compile(r"(\d{1,3})C\b")
 _POWER = re.compile(r"(\S+)\s*/\s*(\S+)\s*$")
@@ -98,14 +100,15 @@ class SmiTable:
         return self._uuids.get(row.bus_id) or name_of(row.index)
 
     def _card(self, row: Row, told: Mapping[str, str]) -> Card:
+        name = told.get("Product Name") or _CUT.sub("", row.name)
         memory = row.memory_total_bytes or mebibytes(told.get("FB Memory Usage/Total")) or None
         errors = ", ".join(row.errors)
-        problem = f"The driver reports an error for {errors}; the card takes no work until it answers."
+        problem = ERRORS.format(errors=errors)
         return Card(
             uuid=self._uuid(row),
             index=row.index,
-            name=row.name,
-            gpu_class=gpu_class(row.name, memory),
+            name=name,
+            gpu_class=gpu_class(name, memory),
             memory_total_bytes=None if errors else memory,
             driver=row.driver,
             healthy=not errors,

@@ -50,8 +50,10 @@ class SmiXml:
         self._last = Document()
 
     def open(self) -> None:
-        """See whether the tool answers with cards; raises ReaderFailed."""
-        self._described()
+        """See whether the tool answers with cards that have names; raises ReaderFailed."""
+        gpus = self._described().gpus
+        if gpus and not any(card_of.uuid(gpu) or card_of.error(gpu, "uuid") for gpu in gpus):
+            raise ReaderFailed("it names no card")
 
     def cards(self) -> CardReading:
         """Facts of each card; raises ReaderFailed."""

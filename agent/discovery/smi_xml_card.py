@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from agent.discovery.gpu import NO_MEMORY, SPLIT, CardSample
+from agent.discovery.gpu import ERRORS, NO_MEMORY, SPLIT, CardSample
 from agent.discovery.smi_list import Listed
 from agent.discovery.words import UUID, broken, count, figure, mebibytes, percent, positive, said, yes
 from llmgw.core import throttle
@@ -65,7 +65,7 @@ def error(gpu: Element, path: str) -> str:
 def problem(errors: Sequence[str], *, split: bool, memory: int | None) -> str:
     """Why the card takes no work, if it does not."""
     if errors:
-        return f"The driver reports an error for {', '.join(errors)}; the card takes no work until it answers."
+        return ERRORS.format(errors=", ".join(errors))
     if split:
         return SPLIT
     return "" if memory else NO_MEMORY

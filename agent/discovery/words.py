@@ -8,6 +8,8 @@ _BUS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:
 _ERRORS = frozenset(
     (
         *("err!", "unknown error", "gpu is lost", "gpu requires reset", "reset required", "timeout"),
+        *("gpu requires restart", "interrupt request issue", "insufficient external power"),
+        "the operating system has blocked the request",
         *("uninitialized", "gpu not found", "driver not loaded", "system is not in ready state"),
         "gpu access blocked by the operating system",
     )

@@ -6,13 +6,14 @@ a `digest`. An archive without a checksum is refused, for what is unpacked here 
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
 
 from agent.provision.uv import BuildFailed
+from llmgw.core.capability import Capability, too_old
 from llmgw.core.cluster import Card
 from llmgw.core.text import clip, safe
 
@@ -20,6 +21,8 @@ ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "s390x": "s390x"}
 """What archives are called after, by what `uname -m` says."""
 CUDA_DRIVERS = {12: 525, 13: 580}
 """Series of the driver that each major version of CUDA needs at least."""
+CUDA_CAPABILITIES: Mapping[int, Capability] = {13: (7, 5)}
+"""Least compute capability that each major version of CUDA still makes programs for, where it leaves cards out."""
 MAX_LISTING_BYTES = 4 * 1024 * 1024
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _SERIES = re.compile(r"([0-9]{1,5})\.")
@@ -133,12 +136,13 @@ def _suits(variant: str, cards: Sequence[Card]) -> bool:
 
 
 def _driver_does(variant: str, cards: Sequence[Card]) -> bool:
-    """Whether the driver of every card is new enough for the CUDA an archive was made with."""
+    """Whether every card, and its driver, is new enough for the CUDA an archive was made with."""
     kind, _, version = variant.partition("-")
     if kind != "cuda" or not version:
         return True
-    needed = CUDA_DRIVERS.get(int(version.partition(".")[0]))
-    if needed is None:
+    major = int(version.partition(".")[0])
+    needed, least = CUDA_DRIVERS.get(major), CUDA_CAPABILITIES.get(major)
+    if needed is None or any(too_old(card.compute_capability, least, what=variant) for card in cards):
         return False
     series = [_SERIES.match(card.driver) for card in cards]
     return all(match is None or int(match[1]) >= needed for match in series)

@@ -3,13 +3,16 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pynvml
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.command import ToolFailed, ToolResult
+from agent.discovery.completing import completed
 from agent.discovery.gpu import CardReading, ReaderFailed, without_skipped
 from agent.discovery.gpu_class import gpu_class
+from agent.discovery.nameless import name_of
 from agent.discovery.nvidia_smi import FACTS, FIGURES, OLD_FACTS, OLD_FIGURES, NvidiaSmi, parse_cards, parse_samples
 from agent.discovery.nvml import Nvml
 from agent.discovery.smi import Smi
@@ -208,6 +211,100 @@ def test_nvml_with_a_lost_or_split_card_keeps_the_others() -> None:
     assert card.memory_total_bytes is None
     assert "MIG" in card.problem
     assert len(reader.sample()) == 1
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetName"])
+@pytest.mark.parametrize("code", [1, 8, 10, 11, 15, 16, 17, 28, 999])
+def test_a_card_that_does_not_answer_the_library_takes_no_work(call: str, code: int) -> None:
+    """The chip that is given the node's memory, too: an error is not "it has none of its own"."""
+    plain = fake_nvml()
+    words = {28: "GPU not found"}.get(code, str(pynvml.NVMLError(code)))
+
+    def failing(handle: int, *_: object) -> object:
+        if handle == 1:
+            raise NvmlError(words)
+        return getattr(plain, call)(handle)
+
+    reader = Nvml(fake_nvml(**{call: failing}))
+    reader.open()
+    healthy, silent = completed(reader.cards(), memory_bytes=100 * 1024 * MIB, topology=dict).cards
+    assert (healthy.healthy, healthy.memory_total_bytes) == (True, 81559 * MIB)
+    assert (silent.healthy, silent.memory_total_bytes, silent.unified) == (False, None, False)
+    assert "takes no work until it answers" in silent.problem
+
+
+@pytest.mark.parametrize("words", ["Not Supported", "Insufficient Permissions", "Function Not Found", "Not Found"])
+def test_what_the_library_merely_does_not_have_is_no_error_of_the_card(words: str) -> None:
+    def absent(*_: object) -> None:
+        raise NvmlError(words)
+
+    reader = Nvml(fake_nvml(nvmlDeviceGetMemoryInfo=absent, nvmlDeviceGetUtilizationRates=absent))
+    reader.open()
+    card, unified = completed(reader.cards(), memory_bytes=100 * MIB, topology=dict).cards
+    assert (card.healthy, card.memory_total_bytes, bool(card.problem)) == (True, None, True)
+    assert (unified.unified, unified.memory_total_bytes) == (True, 100 * MIB)
+
+
+@pytest.mark.parametrize("told", ["", "N/A", "Not Supported", None])
+def test_an_integrated_chip_without_a_uuid_is_read_through_the_library(told: str | None) -> None:
+    """Its tool says next to nothing, and this reader comes first."""
+
+    def uuid(handle: int) -> str:
+        if told is None:
+            raise NvmlError("Not Supported")
+        return told
+
+    def name(handle: int) -> str:
+        return ("Orin (nvgpu)", "NVIDIA A40")[handle]
+
+    reader = Nvml(fake_nvml(nvmlDeviceGetUUID=uuid, nvmlDeviceGetName=name))
+    reader.open()
+    reading = reader.cards()
+    assert [card.uuid for card in reading.cards] == [name_of(0)]
+    assert reading.problems == ("Card 1 cannot be read: the driver gives it no UUID.",)
+    assert [sample.uuid for sample in reader.sample()] == [name_of(0)]
+    assert list(reader.wear()) == [name_of(0)]
+
+
+def test_a_chip_that_is_lost_is_not_named_anew() -> None:
+    def lost(handle: int) -> str:
+        raise NvmlError("GPU is lost")
+
+    reader = Nvml(fake_nvml(nvmlDeviceGetUUID=lost, nvmlDeviceGetName=lambda _: "Orin (nvgpu)"))
+    reader.open()
+    reading = reader.cards()
+    assert (reading.cards, reading.unread) == ((), 2)
+    assert "GPU is lost" in reading.problems[0]
+
+
+@pytest.mark.parametrize(("told_mib", "given_mib"), [(128 * 1024, 100 * 1024), (64 * 1024, 64 * 1024)])
+def test_a_chip_that_tells_the_nodes_memory_as_its_own_has_it_once(told_mib: int, given_mib: int) -> None:
+    memory = SimpleNamespace(total=told_mib * MIB, used=5 * MIB)
+    for name in ("NVIDIA GB10", "NVIDIA Thor"):
+        reader = Nvml(
+            fake_nvml(
+                nvmlDeviceGetCount=lambda: 1,
+                nvmlDeviceGetMemoryInfo=lambda _: memory,
+                nvmlDeviceGetName=lambda _, name=name: name,
+            )
+        )
+        reader.open()
+        (card,) = completed(reader.cards(), memory_bytes=100 * 1024 * MIB, topology=dict).cards
+        assert (card.unified, card.memory_total_bytes) == (True, given_mib * MIB)
+        assert card.gpu_class == name.removeprefix("NVIDIA ").lower()
+
+
+def test_a_split_chip_is_not_given_the_nodes_memory_as_well() -> None:
+    reader = Nvml(
+        fake_nvml(
+            nvmlDeviceGetCount=lambda: 1,
+            nvmlDeviceGetName=lambda _: "NVIDIA Thor",
+            nvmlDeviceGetMigMode=lambda _: (1, 1),
+        )
+    )
+    reader.open()
+    (card,) = completed(reader.cards(), memory_bytes=100 * MIB, topology=dict).cards
+    assert (card.unified, card.memory_total_bytes, "MIG" in card.problem) == (False, None, True)
 
 
 def test_without_the_library_the_reader_says_so() -> None:

@@ -12,9 +12,9 @@ from agent.command import ToolFailed, ToolResult
 from agent.discovery.completing import completed
 from agent.discovery.continuity import carried_on
 from agent.discovery.cuda import toolkit, toolkits
-from agent.discovery.gpu import CardReading, LostCard, ReaderFailed, without_skipped
+from agent.discovery.gpu import CardReading, CardSample, LostCard, ReaderFailed, without_skipped
 from agent.discovery.nameless import index_of, name_of
-from agent.discovery.nvidia_smi import FACTS, parse_cards
+from agent.discovery.nvidia_smi import FACTS, NvidiaSmi, parse_cards
 from agent.discovery.parts import machine_parts
 from agent.discovery.proc_cards import known_cards, parse_information
 from agent.discovery.smi_list import parse_list
@@ -23,6 +23,7 @@ from agent.discovery.smi_xml import SmiXml, parse_document, parse_samples, parse
 from agent.discovery.smi_xml import parse_cards as parse_xml_cards
 from agent.discovery.topology import Joined, parse_topology
 from agent.engines.environment import build_environment
+from agent.sensors import Meter
 from llmgw.core import throttle
 from llmgw.core.cluster import Card
 from tests.support.gpu_files import MIB, Tool, own
@@ -178,7 +179,38 @@ def test_readings_are_completed(tmp_path: Path) -> None:
 
 def test_a_card_that_comes_twice_is_one_card() -> None:
     reading = CardReading(cards=(a_card("GPU-a"), a_card("GPU-b"), a_card("GPU-a")))
-    assert [card.uuid for card in completed(reading, memory_bytes=1, topology=dict).cards] == ["GPU-a", "GPU-b"]
+    once = completed(reading, memory_bytes=1, topology=dict)
+    assert [card.uuid for card in once.cards] == ["GPU-a", "GPU-b"]
+    assert once.problems == ()
+
+
+def test_two_cards_under_one_uuid_are_named_and_the_figures_are_the_first_ones(tmp_path: Path) -> None:
+    """Boards whose memory was written over do that; engines could not be told which of them is meant."""
+    one, two = a_card("GPU-a", "0000:0a:00.0"), a_card("GPU-a", "0000:0b:00.0")
+    reading = completed(CardReading(cards=(one, two, a_card("GPU-c"))), memory_bytes=1, topology=dict)
+    assert [card.bus_id for card in reading.cards if card.uuid == "GPU-a"] == ["0000:0a:00.0"]
+    (problem,) = reading.problems
+    assert problem == (
+        "The cards at 0000:0a:00.0 and 0000:0b:00.0 both say that they are GPU-a: the second is left out."
+    )
+    told = [
+        CardSample(uuid=uuid, utilization_percent=busy) for uuid, busy in (("GPU-a", 1), ("GPU-a", 2), ("GPU-c", 3))
+    ]
+    message = Meter(tmp_path, cards=lambda: reading.cards).message(told)
+    assert message is not None
+    assert dict(zip(message.uuids, message.utilization_percent, strict=True)) == {"GPU-a": 1.0, "GPU-c": 3.0}
+    assert list(message.uuids) == ["GPU-a", "GPU-c"]
+
+
+@pytest.mark.parametrize("reader", [SmiXml, NvidiaSmi])
+def test_a_reader_that_names_no_card_leaves_the_node_to_the_next(reader: type[SmiXml] | type[NvidiaSmi]) -> None:
+    """Some drivers list an integrated chip in every form, and name it in none but the last."""
+    row = "0, [N/A], Orin (nvgpu), [N/A], [N/A], [N/A], 8.7, [N/A], [N/A]"
+    document = own("two_cards.xml")
+    nameless = document.replace("<uuid>GPU-a", "<uuid>N/A").replace("<uuid>GPU-b", "<uuid>N/A")
+    with pytest.raises(ReaderFailed):
+        reader(Tool({"-q -x": nameless, "--query-gpu": row}).smi).open()
+    SmiXml(Tool({"-q -x": nameless.replace("<uuid>N/A", "<uuid>GPU is lost")}).smi).open()
 
 
 def test_a_lost_card_keeps_no_index_that_another_has() -> None:

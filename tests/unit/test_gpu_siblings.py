@@ -162,6 +162,24 @@ class TestTool:
         reader.open()
         assert [sample.temperature_c for sample in reader.sample()] == [41.0]
 
+    @pytest.mark.parametrize(
+        ("shown", "told", "gpu_class"),
+        [
+            ("NVIDIA RTX PRO 6000 Blac...", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-96g"),
+            ("NVIDIA RTX PRO 6000 Blac...", "", "rtx-pro-6000-96g"),
+            ("NVIDIA A100-SXM...", "", "a100-96g"),
+            ("NVIDIA A40", "", "a40-96g"),
+        ],
+    )
+    def test_a_name_that_the_table_cuts_off_is_the_whole_one(self, shown: str, told: str, gpu_class: str) -> None:
+        table = (
+            f"|   0  {shown:<30}  On  | 00000000:19:00.0 Off |          0 |\n"
+            "| 30%   41C    P8    21W / 300W |    3MiB / 97887MiB |      0%      Default |\n"
+        )
+        query = "GPU 00000000:19:00.0\n" + (f"    Product Name                          : {told}\n" if told else "")
+        (card,) = SmiTable(Tool({"-q": query, "": table}).smi).cards().cards
+        assert (card.gpu_class, "..." in card.name) == (gpu_class, False)
+
 
 class TestDocuments:
     def test_names_of_processes_are_no_part_of_it(self) -> None:
@@ -237,6 +255,12 @@ class TestExposition:
             ("a +INF", float("inf")),
             ("a -inf", float("-inf")),
             ("a\t0.5", 0.5),
+            ('{"a",b="c"} 0.42', 0.42),
+            ('{"a"} 0.42 1700000000', 0.42),
+            ('{ "a" , b="c}" } 0.42 # {} 1', 0.42),
+            ('{b="c"} 0.42', None),
+            ('{"a b"} 0.42', None),
+            ('{"a"', None),
         ],
     )
     def test_lines(self, line: str, value: float | None) -> None:

@@ -25,9 +25,17 @@ def listing(*names: str) -> Listing:
     return Listing(tag_name="b9", assets=tuple(Asset(name=name) for name in names or NAMES))
 
 
-def card(driver: str) -> Card:
+def card(driver: str, capability: str = "") -> Card:
     """A card under that driver."""
-    return Card(uuid="GPU-1", index=0, name="H200", gpu_class="h200", memory_total_bytes=1, driver=driver)
+    return Card(
+        uuid="GPU-1",
+        index=0,
+        name="H200",
+        gpu_class="h200",
+        memory_total_bytes=1,
+        driver=driver,
+        compute_capability=capability,
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,11 @@ def card(driver: str) -> Card:
         ("auto", (card("580.65.06"),), "x86_64", "llama-b9-bin-ubuntu-cuda-13.1-x64.tar.gz"),
         ("auto", (card("570.12"),), "x86_64", "llama-b9-bin-ubuntu-cuda-12.8-x64.tar.gz"),
         ("auto", (card("580.1"), card("470.1")), "x86_64", "llama-b9-bin-ubuntu-vulkan-x64.tar.gz"),
+        # CUDA 13 makes nothing for Volta and before, which its driver still runs.
+        ("auto", (card("580.1", "7.0"),), "x86_64", "llama-b9-bin-ubuntu-cuda-12.8-x64.tar.gz"),
+        ("auto", (card("580.1", "9.0"), card("580.1", "6.1")), "x86_64", "llama-b9-bin-ubuntu-cuda-12.8-x64.tar.gz"),
+        ("auto", (card("580.1", "7.5"), card("580.1", "12.0")), "x86_64", "llama-b9-bin-ubuntu-cuda-13.1-x64.tar.gz"),
+        ("cuda", (card("580.1", "6.1"),), "x86_64", "llama-b9-bin-ubuntu-cuda-12.8-x64.tar.gz"),
         ("vulkan", (card("580.1"),), "x86_64", "llama-b9-bin-ubuntu-vulkan-x64.tar.gz"),
         ("cpu", (card("580.1"),), "x86_64", "llama-b9-bin-ubuntu-x64.tar.gz"),
     ],
