@@ -1,7 +1,5 @@
 """FreeToken, installed by the agent or the operator: `ft serve`, a mixture of experts from memory and one card."""
 
-import msgspec
-
 from agent.engines.base import Command, Launch
 from agent.engines.python_engine import Installation, PythonEngine, directory_of
 from agent.provision.meant import Machine, Standing, standing
@@ -9,7 +7,7 @@ from agent.provision.recipes import FREETOKEN_NEEDS
 from agent.provision.service import Provisions
 from llmgw.core.capability import needed_capability, too_old
 from llmgw.core.cluster import EngineBuild
-from llmgw.core.config_facts import config_facts
+from llmgw.core.config_facts import config_facts, read_config
 from llmgw.core.engine_rules import given
 from llmgw.core.errors import InvalidInput
 from llmgw.core.flags_freetoken import CONTEXT, other_context
@@ -105,7 +103,7 @@ def _quantization(launch: Launch) -> str:
         return ""
     try:
         with (launch.weights / "config.json").open("rb") as stream:
-            config = msgspec.json.decode(stream.read(MAX_CONFIG_BYTES), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError, RecursionError):
+            config = read_config(stream.read(MAX_CONFIG_BYTES))
+    except (OSError, InvalidInput):
         return ""
     return config_facts(config, 0).quantization

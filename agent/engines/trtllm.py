@@ -6,12 +6,10 @@ the operator's to keep closed to everybody else.
 
 from pathlib import Path
 
-import msgspec
-
 from agent.engines.base import Command, Launch, key_config_of
 from agent.engines.loads import TENSORRT_LLM
 from agent.engines.python_engine import QUIET, PythonEngine, directory_of
-from llmgw.core.config_facts import config_facts
+from llmgw.core.config_facts import config_facts, read_config
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import estimate
 
@@ -71,6 +69,7 @@ def cache_fraction(launch: Launch, weights: Path) -> str:
         context_length=max(1, spec.context_length),
         slots=max(1, spec.slots),
         tp=tp,
+        args=spec.args,
     )
     before = need.per_card_bytes - -(-need.kv_bytes // tp)
     left = launch.card_bytes - before
@@ -81,6 +80,6 @@ def cache_fraction(launch: Launch, weights: Path) -> str:
 def _config(weights: Path) -> dict[str, object]:
     try:
         with (weights / "config.json").open("rb") as stream:
-            return msgspec.json.decode(stream.read(MAX_CONFIG_BYTES), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            return read_config(stream.read(MAX_CONFIG_BYTES))
+    except OSError as error:
         raise InvalidInput(f"config.json cannot be read: {error}", field="source") from error

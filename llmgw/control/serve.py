@@ -19,7 +19,7 @@ from llmgw.core.catalog import (
 from llmgw.core.errors import InvalidInput
 from llmgw.core.flags_freetoken import other_context
 from llmgw.core.flags_strata import not_told
-from llmgw.core.serving import names_gguf, profile_for, shape_of
+from llmgw.core.serving import ends_in_gguf, names_gguf, profile_for, shape_of
 from llmgw.core.sources import default_model_name, parse_source
 from llmgw.core.units import plural
 
@@ -70,7 +70,7 @@ def check_servable(model: Model) -> None:
                 "as in hf:ORG/REPO@REVISION/FILE.safetensors",
                 field="source",
             )
-        if profile.engine in set(CARD_ENGINES).difference(GGUF_ENGINES) and model.source.lower().endswith(".gguf"):
+        if profile.engine in set(CARD_ENGINES).difference(GGUF_ENGINES) and ends_in_gguf(model.source):
             raise InvalidInput(
                 f"{profile.engine} loads a repository of safetensors and {model.source!r} names a GGUF file: "
                 "leave the file out, as in hf:ORG/REPO@REVISION, or take llamacpp",

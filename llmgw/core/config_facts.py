@@ -1,5 +1,6 @@
 """Reads a model repository's `config.json`. Whatever is missing or of the wrong kind reads as "not said"."""
 
+import json
 from collections.abc import Mapping
 
 from llmgw.core.catalog import ModelFacts
@@ -16,11 +17,27 @@ from llmgw.core.config_keys import (
     text_config,
 )
 from llmgw.core.config_widths import even_parts
-from llmgw.core.layer_caches import all_bytes, kv_heads_of, window_of
+from llmgw.core.errors import InvalidInput
+from llmgw.core.layer_caches import all_bytes, kv_heads_of, latent_of, window_of
 from llmgw.core.parameters import parameters
 
 _FORMATS = {"nvfp4": "nvfp4", "mxfp4": "mxfp4", "fp8": "fp8", "float-quantized": "fp8"}
 """Words for formats that tools for several of them (ModelOpt, compressed-tensors) name beside themselves."""
+
+
+def read_config(data: bytes) -> dict[str, object]:
+    """The text of a `config.json`; raises InvalidInput.
+
+    Transformers writes `Infinity` and `NaN` into some (the bounds of Mamba's steps), and others begin with a byte order
+    mark: strict JSON is neither.
+    """
+    try:
+        config = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"config.json cannot be read: {error}", field="source") from error
+    if not isinstance(config, dict):
+        raise InvalidInput("config.json cannot be read: it holds no object", field="source")
+    return config
 
 
 def config_facts(config: Mapping[str, object], weights_bytes: int) -> ModelFacts:
@@ -38,7 +55,7 @@ def config_facts(config: Mapping[str, object], weights_bytes: int) -> ModelFacts
         parameters=parameters(config),
         layers=layers,
         attention_heads=number(text, *HEADS),
-        kv_heads=1 if number(text, "kv_lora_rank") else kv_heads_of(text),
+        kv_heads=1 if latent_of(text) else kv_heads_of(text),
         embedding_length=number(text, *HIDDEN),
         vocabulary=number(text, *VOCABULARY),
         quantization=quantization,

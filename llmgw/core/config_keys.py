@@ -6,12 +6,14 @@ may name neither heads nor vocabulary: what is absent there is filled in from `D
 
 from collections.abc import Mapping, Sequence
 
+from llmgw.core.text import safe
+
 MAX_LAYERS = 4096
 """More layers than any model has; a larger claim is read as not said."""
 MAX_FIGURE = 1 << 40
 MAX_NESTS = 3
 """Deepest known: a speech model's thinker, and its text model within."""
-NESTS = ("text_config", "llm_config", "language_config", "thinker_config")
+NESTS = ("text_config", "llm_config", "language_config", "thinker_config", "lm_config", "decoder_config", "decoder")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEADS = (
@@ -22,9 +24,10 @@ KV_HEADS = (
     "kv_n_heads",
     "multi_query_group_num",
     "num_attention_groups",
+    "num_key_value_heads_per_layer",
 )
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "model_dim")
+HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "model_dim")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_seq_length")
 VOCABULARY = ("vocab_size", "padded_vocab_size")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -42,6 +45,8 @@ _LLAMA = {
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "llama": _LLAMA,
     "mistral": {**_LLAMA, "num_key_value_heads": 8, "intermediate_size": 14336},
+    "qwen2": {**_LLAMA, "intermediate_size": 22016, "vocab_size": 151936},
+    "qwen3": {**_LLAMA, "head_dim": 128, "intermediate_size": 22016, "vocab_size": 151936},
     "gemma": {"num_attention_heads": 16, "head_dim": 256, "vocab_size": 256000},
     "gemma2": {
         "num_attention_heads": 8,
@@ -96,15 +101,19 @@ def number(config: Mapping[str, object], *keys: str, most: int = MAX_FIGURE) -> 
     """The first of `keys` that is a whole figure in range, else 0."""
     for key in keys:
         value = config.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most:
             return value
     return 0
 
 
 def items(config: Mapping[str, object], key: str) -> Sequence[object]:
-    """A list under `key`; empty when there is none."""
+    """A list under `key`, of as many items as there can be layers; empty when there is none."""
     value = config.get(key)
-    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return ()
+    return value if len(value) <= MAX_LAYERS else value[:MAX_LAYERS]
 
 
 def whole_numbers(config: Mapping[str, object], key: str) -> frozenset[int]:
@@ -113,5 +122,5 @@ def whole_numbers(config: Mapping[str, object], key: str) -> frozenset[int]:
 
 
 def string(value: object) -> str:
-    """A short string, empty for anything else."""
-    return value[:80] if isinstance(value, str) else ""
+    """A short string, empty for anything else. JSON can write half a character: that becomes a mark."""
+    return safe(value[:80]) if isinstance(value, str) else ""

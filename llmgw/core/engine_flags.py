@@ -10,6 +10,7 @@ from llmgw.core import flags_comfyui, flags_freetoken, flags_sglang, flags_strat
 from llmgw.core.flag_kinds import FLOAT, FLOATS, INT, Flag, choice, own, table
 
 _FAULTS = (re.compile(r"[a-z0-9.:,-]{1,200}"), "faults such as hang or drop:3,no-usage")
+_MEBIBYTES = (re.compile(r"[0-9]{1,8}"), "a whole number of MiB")
 _KV_TYPES = choice("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 LLAMACPP = table(
@@ -17,7 +18,7 @@ LLAMACPP = table(
         INT,
         "--threads,-t --threads-batch,-tb --threads-http --batch-size,-b --ubatch-size,-ub "
         "--n-gpu-layers,-ngl,--gpu-layers --n-cpu-moe,-ncmoe --main-gpu,-mg --predict,-n,--n-predict --keep "
-        "--cache-ram,-cram --cache-reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to",
+        "--cache-reuse --seed,-s --top-k --repeat-last-n --yarn-orig-ctx --timeout,-to",
     ),
     number=(
         FLOAT,
@@ -26,6 +27,7 @@ LLAMACPP = table(
         "--slot-prompt-similarity,-sps",
     ),
     numbers=(FLOATS, "--tensor-split,-ts"),
+    prompts=(_MEBIBYTES, "--cache-ram,-cram"),
     kv=(_KV_TYPES, "--cache-type-k,-ctk --cache-type-v,-ctv"),
     attention=(choice("on", "off", "auto"), "--flash-attn,-fa"),
     split=(choice("none", "layer", "row"), "--split-mode,-sm"),

@@ -12,20 +12,17 @@ from llmgw.core.capability import Capability, needed_capability
 from llmgw.core.catalog import CARD_ENGINES, PICTURE_ENGINES, ModelFacts
 from llmgw.core.dividing import why_not_divided
 from llmgw.core.errors import InvalidInput
+from llmgw.core.memory_flags import LLAMACPP_BATCH_TOKENS, FlagMemory, llamacpp_memory, python_engine_memory
 from llmgw.core.units import size
 
 LLAMACPP_BASE_BYTES = 150_000_000
 """A llama.cpp server before it has loaded anything, libraries included."""
-LLAMACPP_BATCH_TOKENS = 512
-"""Tokens of one computation (llama.cpp's default ubatch): its logits and activations are float32."""
 LLAMACPP_CONTEXT_STEP = 256
 """llama.cpp rounds each context up to this many tokens."""
 SIM_BYTES = 64_000_000
 """The sim engine's process."""
 PYTHON_ENGINE_BYTES = 3_000_000_000
 """What vLLM or SGLang take of a card besides weights and KV: CUDA's context, NCCL, captured graphs, workspaces."""
-PYTHON_ENGINE_BATCH_TOKENS = 8192
-"""Tokens of one computation: their defaults for cards of every size."""
 PYTHON_ENGINE_ACTIVATIONS = 20
 """Bytes of activations at the peak, for each token of a batch and each place of the embedding."""
 STRATA_CARD_BYTES = 8_000_000_000
@@ -80,10 +77,11 @@ def estimate(
     pp: int = 1,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    on_cards: bool = True,
 ) -> MemoryNeed:
     """Memory of one replica whose every slot may span `context_length` tokens; raises InvalidInput.
 
-    `args` and `env` are those of a profile on cards, whose flags may leave a part in the node's memory.
+    Flags of a profile on cards may leave a part in the node's memory; without cards all of it is there.
     """
     if engine in PICTURE_ENGINES:
         return _pictures(facts, engine)
@@ -100,18 +98,39 @@ def estimate(
         return _in_stages(facts, need, tp, pp) if pp > 1 else need
     if engine != "llamacpp":
         raise InvalidInput(f"there is no memory estimate for engine {engine!r}", field="engine")
-    kv = kv_cache_bytes(facts, context_length=_round_up(context_length, LLAMACPP_CONTEXT_STEP), slots=slots)
+    flags = llamacpp_memory(args)
+    kv = kv_cache_bytes(
+        flags.cached(facts),
+        context_length=_round_up(context_length, LLAMACPP_CONTEXT_STEP),
+        slots=slots,
+        batch_tokens=flags.batch_tokens,
+    )
     # The widest row a batch computes: the vocabulary's logits, or a few embedding-wide activations.
     width = max(facts.vocabulary, 4 * facts.embedding_length)
-    overhead = LLAMACPP_BASE_BYTES + LLAMACPP_BATCH_TOKENS * width * 4
+    overhead = LLAMACPP_BASE_BYTES + flags.batch_tokens * width * 4
     known = (
         f"weights {size(facts.weights_bytes)}",
         f"KV {size(kv)} ({slots} × {context_length} tokens)",
     )
     parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"engine {size(overhead)}")
     need = _need(facts.weights_bytes, kv, overhead, tp, " + ".join(parts))
-    layers = layers_in_memory(args, len(facts.expert_bytes))
-    return _with_experts_in_memory(facts, need, layers, tp) if layers else need
+    layers = layers_in_memory(args, len(facts.expert_bytes)) if on_cards else 0
+    need = _with_experts_in_memory(facts, need, layers, tp) if layers else need
+    return _with_flags(need, flags, tp, on_cards=on_cards)
+
+
+def _with_flags(need: MemoryNeed, flags: FlagMemory, tp: int, *, on_cards: bool) -> MemoryNeed:
+    """The same with what flags keep in the node's memory: prompts that may come again, and the cache itself."""
+    moved = need.kv_bytes if flags.kv_in_memory and on_cards else 0
+    if not (host := flags.host_bytes + moved):
+        return need
+    return msgspec.structs.replace(
+        need,
+        total_bytes=need.total_bytes - moved + (0 if on_cards else host),
+        per_card_bytes=need.per_card_bytes - _share(moved, tp),
+        host_bytes=need.host_bytes + host if on_cards else 0,
+        detail=f"{need.detail}; {size(host)} of caches in memory",
+    )
 
 
 def _with_experts_in_memory(facts: ModelFacts, need: MemoryNeed, layers: int, tp: int) -> MemoryNeed:
@@ -205,15 +224,18 @@ def _on_cards(
 
     Cards beyond the number of KV heads hold copies of them, which makes their cards' part of the cache no smaller.
     """
-    kv = kv_cache_bytes(facts, context_length=_round_up(context_length, KV_BLOCK_TOKENS), slots=slots)
+    flags = python_engine_memory(args, facts.quantization)
+    length = _round_up(context_length, KV_BLOCK_TOKENS)
+    kv = kv_cache_bytes(flags.cached(facts), context_length=length, slots=slots)
+    weights = facts.weights_bytes * flags.weights_times
     copies = -(-tp // facts.kv_heads) if facts.kv_heads else 1
-    overhead = PYTHON_ENGINE_BYTES + PYTHON_ENGINE_BATCH_TOKENS * PYTHON_ENGINE_ACTIVATIONS * facts.embedding_length
+    overhead = PYTHON_ENGINE_BYTES + flags.batch_tokens * PYTHON_ENGINE_ACTIVATIONS * facts.embedding_length
     known = (
-        f"weights {size(facts.weights_bytes)}",
+        f"weights {size(weights)}",
         f"KV {size(kv)} ({slots} × {context_length} tokens{f', {copies} copies' if copies > 1 else ''})",
     )
     parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"{engine} {size(overhead)}")
-    need = _need(facts.weights_bytes, kv * copies, overhead, tp, " + ".join(parts))
+    need = _need(weights, kv * copies, overhead, tp, " + ".join(parts))
     return msgspec.structs.replace(need, refusal=why_not_divided(facts, engine, tp, args))
 
 
@@ -249,14 +271,16 @@ def _simulated(facts: ModelFacts, *, context_length: int, slots: int, tp: int) -
     return _need(facts.weights_bytes, kv, SIM_BYTES, tp, " + ".join(parts))
 
 
-def kv_cache_bytes(facts: ModelFacts, *, context_length: int, slots: int) -> int:
+def kv_cache_bytes(
+    facts: ModelFacts, *, context_length: int, slots: int, batch_tokens: int = LLAMACPP_BATCH_TOKENS
+) -> int:
     """Key and value cache of `slots` requests of `context_length` tokens each.
 
     Layers that attend to a sliding window keep the window and one batch, however long the request is; recurrent ones a
     state of one size.
     """
     sliding = facts.sliding_kv_bytes_per_token if facts.sliding_window else 0
-    kept = min(context_length, facts.sliding_window + LLAMACPP_BATCH_TOKENS)
+    kept = min(context_length, facts.sliding_window + batch_tokens)
     return slots * ((facts.kv_bytes_per_token - sliding) * context_length + sliding * kept + facts.state_bytes)
 
 

@@ -33,6 +33,9 @@ TENSOR_TYPES = {
     34: (256, 54),  # TQ1_0
     35: (256, 66),  # TQ2_0
     39: (32, 17),  # MXFP4
+    40: (64, 36),  # NVFP4
+    41: (128, 18),  # Q1_0
+    42: (64, 18),  # Q2_0
 }
 """Elements and bytes of one block of each tensor type."""
 
@@ -70,5 +73,7 @@ FILE_TYPES = {
     36: "TQ1_0",
     37: "TQ2_0",
     38: "MXFP4",
+    39: "NVFP4",
+    40: "Q1_0",
 }
 """`general.file_type` as people write it."""

@@ -6,6 +6,7 @@ length is held against a cap, what is read against `MAX_HEADER_BYTES`, and every
 
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -14,7 +15,8 @@ import msgspec
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.ggml_types import FILE_TYPES, TENSOR_TYPES
-from llmgw.core.gguf_caches import caches
+from llmgw.core.gguf_caches import MAX_LAYERS, caches
+from llmgw.core.text import safe
 
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 """Published headers stay under 20 MiB: a vocabulary of 256,000 tokens with its merges."""
@@ -33,7 +35,6 @@ MAX_TENSOR_NAME_BYTES = 1024
 MAX_DIMENSIONS = 8
 MAX_ALIGNMENT = 1024 * 1024
 MAX_ELEMENTS = 1 << 53
-MAX_LAYERS = 4096
 _DEFAULT_ALIGNMENT = 32
 _READ_BYTES = 256 * 1024
 
@@ -42,6 +43,12 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _SIZES = {kind: struct.calcsize(code) for kind, code in _SCALARS.items()}
 _EXPERTS = re.compile(r"blk\.([0-9]{1,4})\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps(?:\.|$)")
 """Tensors llama.cpp can keep in memory beside a card, by their layer (`--n-cpu-moe`)."""
+_NO_MODELS = {
+    "adapter": "an adapter for a model",
+    "mmproj": "the part of a model that reads pictures",
+    "imatrix": "what a model was measured with before it was quantized",
+}
+"""`general.type` of files that no engine serves by themselves."""
 
 Scalar = int | float | bool | str
 Value = Scalar | tuple[Scalar, ...]
@@ -72,6 +79,17 @@ class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Where tensor data starts in the file."""
     expert_bytes: dict[int, int] = {}
     """Bytes of the experts in this file, by layer."""
+
+    @property
+    def no_model(self) -> str:
+        """What the file is instead of a model, by its own word; empty for a model."""
+        kind = self.metadata.get("general.type")
+        return _NO_MODELS.get(kind, "") if isinstance(kind, str) else ""
+
+    @property
+    def split_count(self) -> int:
+        """Parts the model was split into, 0 when it was not."""
+        return _natural(self.metadata.get("split.count"))
 
     @property
     def architecture(self) -> str:
@@ -130,7 +148,7 @@ def facts(header: GgufHeader, file_bytes: int, *, parts: Iterable[GgufHeader] = 
         weights_bytes=file_bytes,
         trained_context=header.integer("context_length"),
         kv_bytes_per_token=kept.per_token,
-        architecture=header.architecture,
+        architecture=safe(header.architecture),
         parameters=sum(part.parameters for part in whole),
         layers=layers,
         attention_heads=max(heads, default=0),
@@ -275,6 +293,8 @@ def _read_tensors(
         raise _bad(f"alignment {alignment} is not a power of two up to {MAX_ALIGNMENT}")
     parameters = tensor_bytes = furthest = 0
     experts: dict[int, int] = {}
+    offsets: list[int] = []
+    unsized: list[tuple[int, int]] = []
     for _ in range(count):
         name, elements, size, offset = _read_tensor(cursor)
         if offset % alignment:
@@ -282,11 +302,18 @@ def _read_tensors(
         parameters += elements
         tensor_bytes += size
         furthest = max(furthest, offset + size)
+        offsets.append(offset)
         if match := _EXPERTS.match(name):
             experts[int(match[1])] = experts.get(int(match[1]), 0) + size
+            if not size:
+                unsized.append((int(match[1]), offset))
     data_offset = -(-cursor.offset // alignment) * alignment
     if count and file_bytes is not None and data_offset + furthest > file_bytes:
         raise _bad(f"a tensor reaches to byte {data_offset + furthest} of a file of {file_bytes}")
+    # Of a type nobody here knows: all up to where the next tensor begins.
+    starts = [*sorted(set(offsets)), (file_bytes or data_offset) - data_offset] if unsized else []
+    for layer, offset in unsized:
+        experts[layer] += max(0, starts[bisect_right(starts, offset, 0, len(starts) - 1)] - offset)
     return GgufHeader(
         version=version,
         metadata=metadata,

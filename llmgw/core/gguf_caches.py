@@ -8,6 +8,8 @@ cache of a layer before them).
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+MAX_LAYERS = 4096
+"""More than any model has; a header's larger claim is cut to it."""
 STATE_BYTES = 4
 """llama.cpp keeps recurrent states as float32."""
 WINDOW_PERIODS = {
@@ -25,7 +27,7 @@ WINDOW_PERIODS = {
 """Every n-th layer attends to everything, the others to a window."""
 CHUNK_TOKENS = {"llama4": 8192}
 """Windows that no header names."""
-_RECURRENT = ("mamba", "mamba2")
+_RECURRENT = ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7")
 _BESIDE = ("falcon-h1",)
 """Every layer has attention and a state."""
 
@@ -82,8 +84,10 @@ def _per_layer(header: Described, layers: int) -> list[int]:
         return [0] * layers
     latent = header.integer("attention.kv_lora_rank")
     if latent and header.integer("attention.key_length_mla"):
-        # Latent attention keeps one compressed row a layer, whatever the number of heads.
-        return [2 * (latent + header.integer("rope.dimension_count"))] * layers
+        # Latent attention keeps one compressed row a layer, whatever the number of heads; a layer without is recurrent.
+        row = 2 * (latent + header.integer("rope.dimension_count"))
+        keeping = header.per_layer("attention.head_count_kv", layers) or (1,) * layers
+        return [row if i < len(keeping) and keeping[i] else 0 for i in range(layers)]
     kv_heads = header.per_layer("attention.head_count_kv", layers) or heads
     kv_heads += (0,) * (layers - len(kv_heads))
     head_dim = header.integer("embedding_length") // max(1, max(heads))
@@ -128,6 +132,11 @@ def _state_figures(header: Described) -> int:
     """Figures a recurrent layer keeps: its state and its convolution's last inputs."""
     if taps := header.integer("shortconv.l_cache"):
         return (taps - 1) * header.integer("embedding_length")
+    if width := header.integer("wkv.head_size"):
+        return header.integer("embedding_length") * (width + header.integer("token_shift_count"))
+    if width := header.integer("kda.head_dim"):
+        inner = width * max(header.per_layer("attention.head_count", MAX_LAYERS), default=0)
+        return inner * width + 3 * (max(1, header.integer("ssm.conv_kernel") or 4) - 1) * inner
     inner, states = header.integer("ssm.inner_size"), header.integer("ssm.state_size")
     taps, groups = header.integer("ssm.conv_kernel"), header.integer("ssm.group_count")
     return states * inner + max(0, taps - 1) * (inner + 2 * groups * states) if inner else 0

@@ -7,7 +7,7 @@ attention to everything, so that an estimate errs to the high side.
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from llmgw.core.config_keys import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, items, number, string, whole_numbers
+from llmgw.core.config_keys import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, MAX_LAYERS, items, number, string, whole_numbers
 
 
 class Kept(Enum):
@@ -26,12 +26,17 @@ STATE_BYTES = 4
 _PERIODS = {"gemma2": 2, "gemma3_text": 6, "gemma3n_text": 5, "cohere2": 4, "gpt_oss": 2, "llama4_text": 4}
 """Every n-th layer attends to everything: the model code's rule where the configuration names no layers."""
 _RECURRENT = ("mamba", "mamba2", "falcon_mamba", "rwkv")
+NOTHING_BESIDE = ("mamba", "mamba2", "falcon_mamba")
+"""Of these every layer is a state space and nothing else, and what they call intermediate is its channels."""
 _BESIDE = ("falcon_h1",)
 """Every layer has attention and a state."""
 _TWICE = ("longcat_flash",)
 """Two attentions a layer."""
 _LETTERS = {"*": Kept.ALL, "M": Kept.STATE}
-"""Of `hybrid_override_pattern`; the others are feed-forward layers."""
+"""Of `letters_of`; the others are feed-forward layers."""
+_BLOCKS = {"attention": "*", "mamba": "M", "moe": "E"}
+_EXPANDED = ("minicpm3",)
+"""Latent attention whose cache engines keep as whole heads, the value as wide as the key."""
 
 
 def layer_kinds(text: Mapping[str, object], layers: int) -> tuple[Kept, ...]:
@@ -54,7 +59,7 @@ def _named(text: Mapping[str, object], layers: int) -> list[Kept]:
     for key in ("layer_types", "layers_block_type"):
         if len(named := items(text, key)) >= layers > 0:
             return [_kind(name) for name in named[:layers]]
-    letters = string(text.get("hybrid_override_pattern"))
+    letters = letters_of(text)
     if len(letters) == layers > 0:
         return [_LETTERS.get(letter, Kept.NOTHING) for letter in letters]
     if len(marks := items(text, "hybrid_layer_pattern")) == layers > 0:
@@ -68,6 +73,20 @@ def _named(text: Mapping[str, object], layers: int) -> list[Kept]:
         found = [_kind(pattern[i % len(pattern)]) for i in range(layers)]
         return [windowed.get(kind, kind) for kind in found]
     return []
+
+
+def letters_of(text: Mapping[str, object]) -> str:
+    """Of hybrids whose layers are one thing each a letter a layer: `*`, `M`, `E` or `-`; empty for all others."""
+    pattern = text.get("hybrid_override_pattern")
+    if isinstance(pattern, str):
+        return pattern[:MAX_LAYERS]
+    names = [string(name) for name in items(text, "layers_block_type")]
+    return "".join(_BLOCKS.get(name, "-") for name in names) if {"mlp", "moe"} & set(names) else ""
+
+
+def latent_of(text: Mapping[str, object]) -> int:
+    """Width of the one compressed row that a token leaves in the cache; 0 where it leaves whole heads."""
+    return 0 if string(text.get("model_type")) in _EXPANDED else number(text, "kv_lora_rank")
 
 
 def _kind(name: object) -> Kept:
@@ -129,6 +148,8 @@ def kv_heads_of(text: Mapping[str, object]) -> int:
 def head_dim_of(text: Mapping[str, object]) -> int:
     """Width of one head."""
     heads = number(text, *HEADS)
+    if string(text.get("model_type")) in _EXPANDED:
+        return number(text, "qk_nope_head_dim") + number(text, "qk_rope_head_dim")
     return number(text, *HEAD_DIM) or (number(text, *HIDDEN) // heads if heads else 0)
 
 
@@ -136,7 +157,7 @@ def kv_bytes_per_layer(text: Mapping[str, object], kind: Kept, layer: int) -> in
     """Bytes of one token in one layer at 16 bits; 0 for one that keeps no tokens."""
     if kind in (Kept.STATE, Kept.NOTHING):
         return 0
-    if latent := number(text, "kv_lora_rank"):
+    if latent := latent_of(text):
         # Latent attention keeps one compressed row and the rotary part, whatever the number of heads; sparse attention
         # an index beside it, a byte each with a scale for every 128.
         index = number(text, "index_head_dim")
@@ -202,6 +223,8 @@ def state_space(text: Mapping[str, object]) -> tuple[int, int, int]:
     heads = number(text, "mamba_n_heads", "mamba_num_heads")
     width = number(text, "mamba_d_head", "mamba_head_dim")
     inner = number(text, "mamba_d_ssm") or heads * width or number(text, "mamba_intermediate_size")
+    if string(text.get("model_type")) in NOTHING_BESIDE:
+        inner = inner or number(text, "intermediate_size")
     expand = number(text, "mamba_expand", "expand") or 2
     inner = inner or expand * number(text, *HIDDEN)
     groups = number(text, "mamba_n_groups", "mamba_num_groups", "n_groups") or (1 if heads else 0)

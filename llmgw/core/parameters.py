@@ -21,7 +21,7 @@ from llmgw.core.config_keys import (
     whole_numbers,
 )
 from llmgw.core.config_keys import items as listed
-from llmgw.core.layer_caches import Kept, head_dim_of, kv_heads_of, layer_kinds, state_space
+from llmgw.core.layer_caches import NOTHING_BESIDE, Kept, head_dim_of, kv_heads_of, layer_kinds, letters_of, state_space
 
 
 class Part(Enum):
@@ -54,7 +54,10 @@ class Weight(NamedTuple):
 
 
 MAX_EXPERTS = 65_536
-TIED = ("gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "cohere", "cohere2", "gpt2", "falcon", "bloom")
+TIED = (
+    *("gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "cohere", "cohere2", "gpt2", "falcon", "bloom"),
+    *("mpt", "minicpm", "minicpm3"),
+)
 """Families whose output is the embedding unless their configuration says otherwise."""
 _PLAIN = ("gpt2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "phi", "starcoder2", "gpt_bigcode", "mpt", "nemotron")
 """A feed-forward layer of two matrices instead of three."""
@@ -73,15 +76,17 @@ def weights(config: Mapping[str, object]) -> list[Weight]:
     text = text_config(config)
     layers = number(text, *LAYERS, most=MAX_LAYERS)
     hidden, vocabulary = number(text, *HIDDEN), number(text, *VOCABULARY)
-    enough = number(text, *_INTERMEDIATE) or number(text, "moe_intermediate_size") or state_space(text)[0]
+    enough = _wide(text, hidden) or number(text, "moe_intermediate_size") or state_space(text)[0]
     if not (layers and hidden and vocabulary and enough):
         return []
     found = [Weight(Part.EMBEDDING, 0, vocabulary * hidden, hidden)]
     if not is_tied(text):
         found.append(Weight(Part.OUTPUT, 0, vocabulary * hidden, hidden))
+    letters = letters_of(text)
+    mixtures = _mixtures(text, layers, letters)
     for layer, kind in enumerate(layer_kinds(text, layers)[:layers]):
-        found += _mixing(text, layer, kind, hidden)
-        found += _feeding(text, layer, kind, hidden)
+        found += _mixing(text, layer, kind, hidden, letters)
+        found += _feeding(text, layer, hidden, letters, mixture=layer in mixtures)
     return found
 
 
@@ -91,8 +96,7 @@ def is_tied(text: Mapping[str, object]) -> bool:
     return said if isinstance(said, bool) else string(text.get("model_type")) in TIED
 
 
-def _mixing(text: Mapping[str, object], layer: int, kind: Kept, hidden: int) -> Iterator[Weight]:
-    letters = string(text.get("hybrid_override_pattern"))
+def _mixing(text: Mapping[str, object], layer: int, kind: Kept, hidden: int, letters: str) -> Iterator[Weight]:
     only_feeds = bool(letters) and letters[layer : layer + 1] not in ("*", "M")
     if kind in (Kept.STATE, Kept.BOTH):
         yield from _recurrent(text, layer, hidden)
@@ -119,7 +123,7 @@ def _latent(text: Mapping[str, object], layer: int, hidden: int) -> Iterator[Wei
     """Latent attention: both sides go through a narrow row."""
     heads, latent, rank = number(text, *HEADS), number(text, "kv_lora_rank"), number(text, "q_lora_rank")
     rotary, plain = number(text, "qk_rope_head_dim"), number(text, "qk_nope_head_dim")
-    value = number(text, "v_head_dim")
+    value = number(text, "v_head_dim") or (hidden // heads if heads else 0)
     wide = heads * (plain + rotary)
     yield Weight(Part.QUERY, layer, rank * (hidden + wide) if rank else hidden * wide, rank or hidden)
     yield Weight(Part.KEY, layer, hidden * (latent + rotary) + latent * heads * plain, latent)
@@ -154,14 +158,13 @@ def _recurrent(text: Mapping[str, object], layer: int, hidden: int) -> Iterator[
         yield Weight(Part.KEPT, layer, inner * (states + 6), states)
 
 
-def _feeding(text: Mapping[str, object], layer: int, kind: Kept, hidden: int) -> Iterator[Weight]:
+def _feeding(text: Mapping[str, object], layer: int, hidden: int, letters: str, *, mixture: bool) -> Iterator[Weight]:
     model_type = string(text.get("model_type"))
-    letters = string(text.get("hybrid_override_pattern"))
-    if letters and letters[layer : layer + 1] in ("*", "M"):
+    if (letters and letters[layer : layer + 1] in ("*", "M")) or model_type in NOTHING_BESIDE:
         return
-    wide, experts = number(text, *_INTERMEDIATE), number(text, *EXPERTS, most=MAX_EXPERTS)
+    wide, experts = _wide(text, hidden), number(text, *EXPERTS, most=MAX_EXPERTS)
     matrices = 1 if model_type in (*_PLAIN, *_PLAIN_HYBRID) else 2
-    if not experts or not _is_mixture(text, layer, letters):
+    if not experts or not mixture:
         wide = number(text, "intermediate_size_mlp") or wide
         yield Weight(Part.UP, layer, matrices * hidden * wide, hidden)
         yield Weight(Part.DOWN, layer, wide * hidden, wide)
@@ -175,6 +178,11 @@ def _feeding(text: Mapping[str, object], layer: int, kind: Kept, hidden: int) ->
         yield Weight(Part.DOWN, layer, shared * hidden, shared)
 
 
+def _wide(text: Mapping[str, object], hidden: int) -> int:
+    """Width of a feed-forward layer: where the oldest families do not say it, it is four times the embedding's."""
+    return number(text, *_INTERMEDIATE) or (4 * hidden if string(text.get("model_type")) in _PLAIN else 0)
+
+
 def _shared_width(text: Mapping[str, object], model_type: str, narrow: int) -> int:
     """Width of what every token goes through beside its experts."""
     said = number(text, "shared_expert_intermediate_size", "shared_intermediate_size")
@@ -186,16 +194,16 @@ def _shared_width(text: Mapping[str, object], model_type: str, narrow: int) -> i
     )
 
 
-def _is_mixture(text: Mapping[str, object], layer: int, letters: str) -> bool:
-    """Whether this layer has experts, in a model that has some."""
+def _mixtures(text: Mapping[str, object], layers: int, letters: str) -> frozenset[int]:
+    """The layers that have experts, in a model that has some."""
     if letters:
-        return letters[layer : layer + 1] == "E"
-    if layer in whole_numbers(text, "mlp_only_layers"):
-        return False
+        return frozenset(layer for layer, letter in enumerate(letters) if letter == "E")
+    dense = whole_numbers(text, "mlp_only_layers")
     if mixtures := whole_numbers(text, "moe_layers"):
-        return layer in mixtures
+        return mixtures - dense
     if period := number(text, "expert_layer_period", most=MAX_LAYERS):
-        return layer % period == number(text, "expert_layer_offset", most=MAX_LAYERS)
+        offset = number(text, "expert_layer_offset", most=MAX_LAYERS)
+        return frozenset(layer for layer in range(layers) if layer % period == offset) - dense
     first = number(text, "first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", most=MAX_LAYERS)
     step = number(text, "decoder_sparse_step", "interleave_moe_layer_step", most=MAX_LAYERS) or 1
-    return layer >= first and (layer + 1) % step == 0
+    return frozenset(layer for layer in range(first, layers) if (layer + 1) % step == 0) - dense

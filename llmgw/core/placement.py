@@ -208,8 +208,9 @@ def _need(entry: CatalogEntry, profile: Profile) -> MemoryNeed:
         slots=profile.slots,
         tp=profile.tp,
         pp=profile.pp,
-        args=profile.args if on_cards else (),
+        args=profile.args,
         env=profile.env if on_cards else {},
+        on_cards=on_cards,
     )
 
 

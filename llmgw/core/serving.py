@@ -19,6 +19,11 @@ def names_gguf(source: str) -> bool:
     return _path(source).endswith(".gguf") or source.startswith("file:")
 
 
+def ends_in_gguf(source: str) -> bool:
+    """Whether it names a GGUF file, whatever its case and whatever an address has behind it."""
+    return _path(source).endswith(".gguf")
+
+
 def _path(source: str) -> str:
     return source.partition("#")[0].partition("?")[0].lower()
 

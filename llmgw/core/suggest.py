@@ -14,6 +14,7 @@ from llmgw.core.catalog import CARD_ENGINES, MAX_CONTEXT, MIN_CONTEXT, MULTI_NOD
 from llmgw.core.cluster import Card, Node, NodeLink
 from llmgw.core.fit import MemoryNeed, estimate
 from llmgw.core.room import CARD_RESERVE_BYTES, NODE_RESERVE_BYTES
+from llmgw.core.serving import ends_in_gguf
 from llmgw.core.suggest_spanning import over_nodes
 from llmgw.core.units import plural, size
 from llmgw.core.verdicts import Suggestion
@@ -83,7 +84,7 @@ def engines_for(source: str) -> tuple[str, ...]:
     """Engines that load what a source is."""
     if source.startswith("sim:"):
         return ("sim",)
-    return ("llamacpp",) if source.lower().endswith(".gguf") else OFFERED_ENGINES
+    return ("llamacpp",) if ends_in_gguf(source) else OFFERED_ENGINES
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,18 +53,21 @@ class EngineMemory:
         return self.need.total_bytes / self.peak - 1
 
 
-def measure(model: Path, context: int, slots: int, *, threads: int = 1) -> EngineMemory:
-    """Start the engine, ask it once, read its memory, and end it; raises RuntimeError with the engine's last words."""
+def measure(model: Path, context: int, slots: int, *, threads: int = 1, args: Sequence[str] = ()) -> EngineMemory:
+    """Start the engine with a profile's `args`, ask it once, read its memory, and end it.
+
+    Raises RuntimeError with the engine's last words.
+    """
     with model.open("rb") as stream:
         found = facts(read_header(stream, file_bytes=model.stat().st_size), model.stat().st_size)
-    need = estimate(found, engine="llamacpp", context_length=context, slots=slots)
+    need = estimate(found, engine="llamacpp", context_length=context, slots=slots, args=args)
     key, port = secrets.token_hex(8), _free_port()
     with tempfile.TemporaryDirectory(prefix="llmgw-engine-") as made:
         key_file, log = Path(made) / "key", Path(made) / "log"
         key_file.write_text(key)
         flags = ["--model", str(model), "--alias", "m", "--host", "127.0.0.1", "--port", str(port)]
         flags += ["--ctx-size", str(context * slots), "--parallel", str(slots), "--api-key-file", str(key_file)]
-        flags += ["--threads", str(threads)]
+        flags += ["--threads", str(threads), *args]
         with log.open("wb") as out:
             command = [sys.executable, "-m", "tests.bench.engine_child", *flags]
             engine = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)

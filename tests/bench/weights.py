@@ -32,8 +32,8 @@ FLAT_WITHIN = 8 * MIB
 START_S = 600.0
 RESERVE = 4 * GB
 """Left free of a disk that a large set is put on."""
-_HEAD = (8).to_bytes(8, "little") + b"{}      "
-"""The start of a safetensors file without tensors."""
+_HEAD_BYTES = 128
+"""Of each file; the one tensor behind it fills the rest."""
 
 
 @dataclass(kw_only=True)
@@ -104,10 +104,17 @@ def _write_set(directory: Path, files: int, total: int, *, sparse: bool = False)
     piece = os.urandom(MIB)
     for i in range(files):
         with (directory / f"model-{i + 1:05d}-of-{files:05d}.safetensors").open("wb") as file:
-            file.write(_HEAD)
+            file.write(_head(total // files))
             while not sparse and file.tell() < total // files:
                 file.write(piece)
             file.truncate(total // files)
+
+
+def _head(file_bytes: int) -> bytes:
+    """The start of a safetensors file of that size."""
+    held = file_bytes - _HEAD_BYTES
+    told = json.dumps({"w": {"dtype": "U8", "shape": [held], "data_offsets": [0, held]}}).encode()
+    return (_HEAD_BYTES - 8).to_bytes(8, "little") + told.ljust(_HEAD_BYTES - 8)
 
 
 @contextmanager

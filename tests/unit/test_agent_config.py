@@ -120,6 +120,31 @@ def test_a_cgroup_limit_is_the_machines_size(tmp_path: Path) -> None:
     assert usable_cpus(root=root) == 1
 
 
+@pytest.mark.parametrize("theirs", [True, False], ids=["a card's", "an expander's"])
+def test_what_a_card_hands_to_the_kernel_is_not_the_nodes_as_well(tmp_path: Path, theirs: bool) -> None:
+    """A GH200, as it says itself: the kernel's total has the card's 95 GiB in it, which the card is told with."""
+    nodes = {
+        f"sys__devices__system__node__node{number}__{name}": text
+        for number, total, free, cpus in (
+            (0, 502_070_272, 165_880_832, "0-71"),
+            (1, 99_614_720, 99_606_528, ""),
+            (2, 0, 0, ""),
+        )
+        for name, text in (
+            ("cpulist", f"{cpus}\n"),
+            ("meminfo", f"Node {number} MemTotal:       {total} kB\nNode {number} MemFree:        {free} kB\n"),
+        )
+    }
+    root = machine(
+        tmp_path,
+        proc__meminfo="MemTotal:       601684992 kB\nMemFree:  265487360 kB\nMemAvailable:   551693760 kB\n",
+        proc__iomem=f"00000000-00000000 : System RAM{' (NVIDIA)' if theirs else ' (kmem)'}\n",
+        **nodes,
+    )
+    total, available = (502_070_272, 452_087_232) if theirs else (601_684_992, 551_693_760)
+    assert (memory_total(root=root), memory_available(root=root)) == (total * KIB, available * KIB)
+
+
 def test_a_machine_without_cgroups_is_as_large_as_it_is(tmp_path: Path) -> None:
     root = machine(tmp_path, proc__meminfo="MemTotal:  1000 kB\nMemAvailable:  900 kB\n")
     assert (memory_total(root=root), memory_available(root=root)) == (1000 * KIB, 900 * KIB)

@@ -95,7 +95,12 @@ def test_the_first_part_of_a_split_model_is_loaded(tmp_path: Path, monkeypatch: 
 
 
 def test_the_launcher_knows_every_flag_a_profile_may_give() -> None:
-    samples = {"a whole number": "3", "a number": "0.5", "numbers with commas between": "1,2"}
+    samples = {
+        "a whole number": "3",
+        "a whole number of MiB": "3",
+        "a number": "0.5",
+        "numbers with commas between": "1,2",
+    }
     args = ["--model", "/x"]
     for flag in set(ALLOWED["llamacpp"].values()):
         choice = samples.get(flag.kind, flag.kind.removeprefix("one of ").split(", ")[0])

@@ -66,6 +66,7 @@ def test_what_the_agent_sets_is_refused_in_every_spelling(engine: str, flag: str
         (["--threads", "\u0664"], "expected a whole number"),
         (["--threads", "4\n"], "expected a whole number"),
         (["--mlock=1"], "takes no value"),
+        (["--cache-ram", "-1"], "expected a whole number of MiB"),  # no limit: memory that nobody reserved
         (["--cache-type-k", "@f"], "expected one of"),
         (["--mlock"] * 65, "more than 64"),
     ],

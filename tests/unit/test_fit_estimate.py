@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.config_facts import config_facts
 from llmgw.core.errors import InvalidInput
-from llmgw.core.fit import estimate, kv_cache_bytes
+from llmgw.core.fit import MemoryNeed, estimate, kv_cache_bytes
 
 MIB = 1024 * 1024
 DATA = Path(os.environ.get("LLMGW_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -77,6 +77,84 @@ def test_a_first_layer_without_experts_that_is_kept_in_memory_changes_nothing() 
     whole = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2)
     split = estimate(MIXTURE, engine="llamacpp", context_length=4096, slots=2, args=("--n-cpu-moe", "1"))
     assert split.per_card_bytes == whole.per_card_bytes
+
+
+PLAIN_7B = ModelFacts(
+    weights_bytes=14 * 10**9,
+    kv_bytes_per_token=1000,
+    sliding_kv_bytes_per_token=600,
+    sliding_window=1024,
+    vocabulary=100_000,
+    embedding_length=4096,
+    state_bytes=5000,
+    quantization="bfloat16",
+)
+
+
+def flagged(args: tuple[str, ...], *, engine: str = "llamacpp", on_cards: bool = True) -> MemoryNeed:
+    return estimate(PLAIN_7B, engine=engine, context_length=8192, slots=4, args=args, on_cards=on_cards)
+
+
+@pytest.mark.parametrize(
+    ("args", "kv_bytes", "batch"),
+    [
+        ((), 4 * (400 * 8192 + 600 * 1536 + 5000), 512),
+        (("--swa-full",), 4 * (1000 * 8192 + 5000), 512),
+        (("--ubatch-size", "2048"), 4 * (400 * 8192 + 600 * 3072 + 5000), 2048),
+        (("-ub=4096", "--batch-size", "1024"), 4 * (400 * 8192 + 600 * 2048 + 5000), 1024),
+        (("--cache-type-k", "f32"), 4 * (800 * 8192 + 1200 * 1536 + 5000), 512),
+        (("-ctk", "q8_0", "-ctv", "q8_0"), 4 * (214 * 8192 + 318 * 1536 + 5000), 512),
+        # One of the two leaves the other as it was, and which of them is the wider nobody knows.
+        (("-ctv", "q4_0"), 4 * (400 * 8192 + 600 * 1536 + 5000), 512),
+    ],
+)
+def test_flags_that_make_llama_cpps_caches_larger_are_counted(args: tuple[str, ...], kv_bytes: int, batch: int) -> None:
+    for on_cards in (True, False):
+        need = flagged(args, on_cards=on_cards)
+        assert (need.kv_bytes, need.overhead_bytes) == (kv_bytes, 150_000_000 + batch * 100_000 * 4)
+        assert need.total_bytes == need.weights_bytes + need.kv_bytes + need.overhead_bytes
+
+
+def test_caches_that_flags_put_into_the_nodes_memory_are_reserved_there() -> None:
+    plain = flagged(())
+    prompts = flagged(("--cache-ram", "4096"))
+    assert (prompts.host_bytes, prompts.per_card_bytes) == (4096 * MIB, plain.per_card_bytes)
+    assert "4.29 GB of caches in memory" in prompts.detail
+    moved = flagged(("--no-kv-offload",))
+    assert moved.host_bytes == plain.kv_bytes
+    assert moved.per_card_bytes == moved.total_bytes == plain.per_card_bytes - plain.kv_bytes
+    without = flagged(("--cache-ram", "4096", "-nkvo"), on_cards=False)
+    assert (without.host_bytes, without.total_bytes) == (0, plain.total_bytes + 4096 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "weights", "kv_bytes", "tokens"),
+    [
+        ("vllm", (), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
+        ("vllm", ("--max-num-batched-tokens", "32768"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 32768),
+        ("vllm", ("--max-num-batched-tokens=2048",), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
+        ("vllm", ("--disable-hybrid-kv-cache-manager",), 1, 4 * (1000 * 8192 + 5000), 8192),
+        ("vllm", ("--dtype", "float32"), 2, 4 * (800 * 8192 + 1200 * 1536 + 5000), 8192),
+        ("sglang", ("--chunked-prefill-size", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 16384),
+        ("trtllm", ("--max_num_tokens", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 16384),
+        ("sglang", ("--chunked-prefill-size", "-1"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
+    ],
+)
+def test_flags_that_make_engines_on_cards_larger_are_counted(
+    engine: str, args: tuple[str, ...], weights: int, kv_bytes: int, tokens: int
+) -> None:
+    need = flagged(args, engine=engine)
+    assert (need.weights_bytes, need.kv_bytes) == (weights * PLAIN_7B.weights_bytes, kv_bytes)
+    assert need.overhead_bytes == 3_000_000_000 + tokens * 20 * 4096
+
+
+def test_experts_stay_where_they_are_on_a_node_without_cards() -> None:
+    mixture = msgspec.structs.replace(PLAIN_7B, expert_bytes=(10**9,) * 4)
+    plain, flag = (
+        estimate(mixture, engine="llamacpp", context_length=512, slots=1, args=args, on_cards=False)
+        for args in ((), ("--cpu-moe",))
+    )
+    assert plain == flag
 
 
 @pytest.mark.parametrize("args", [(), ("--n-cpu-moe", "0"), ("--n-cpu-moe", "-1"), ("--n-cpu-moe",)])

@@ -92,6 +92,25 @@ def test_experts_are_told_apart_by_layer_and_over_all_parts() -> None:
     assert facts(read(tiny_llama()), 7).expert_bytes == ()
 
 
+def test_experts_of_a_type_nobody_knows_reach_to_the_next_tensor() -> None:
+    entries = [text("general.architecture", "x"), u32("x.block_count", 3)]
+    tensors = [
+        tensor("blk.2.ffn_up_exps.weight", (64, 8), 999, 640),
+        tensor("blk.1.ffn_up_exps.weight", (64, 8), 999, 0),
+        tensor("blk.1.ffn_down_exps.weight", (64, 8), 40, 320),
+    ]
+    found = facts(read(gguf(entries, tensors, data=bytes(1000))), 0)
+    assert found.expert_bytes == (0, 320 + 8 * 36, 360)
+    # Without the file's size nothing is known of the last one.
+    unsized = facts(read(gguf(entries, tensors, data=bytes(1000)), sized=False), 0)
+    assert unsized.expert_bytes == (0, 320 + 8 * 36, 0)
+
+
+def test_a_name_that_a_database_or_a_terminal_would_not_take_is_marked() -> None:
+    found = facts(read(gguf([text("general.architecture", "a\0b\x1b[31m"), u32("a\0b\x1b[31m.block_count", 3)])), 0)
+    assert (found.architecture, found.layers) == ("a\u2400b\u241b[31m", 3)
+
+
 def test_latent_attention_keeps_one_row_a_layer() -> None:
     data = gguf(
         [
@@ -293,6 +312,26 @@ A_LAYER = 2 * 2 * 2 * 64
             0,
             3 * 4 * 1024,
         ),
+        (
+            described("rwkv7", attention__head_count=0, wkv__head_size=64, token_shift_count=2),
+            0,
+            0,
+            6 * 4 * 512 * (64 + 2),
+        ),
+        (
+            described(
+                "kimi-linear",
+                attention__head_count_kv=[0, 0, 1, 0, 0, 1],
+                attention__kv_lora_rank=512,
+                attention__key_length_mla=192,
+                rope__dimension_count=64,
+                kda__head_dim=128,
+                ssm__conv_kernel=4,
+            ),
+            2 * 2 * 576,
+            0,
+            4 * 4 * (8 * 128 * 128 + 3 * 3 * 8 * 128),
+        ),
     ],
     ids=[
         "layers that predict further",
@@ -306,6 +345,8 @@ A_LAYER = 2 * 2 * 2 * 64
         "feeds apart",
         "beside",
         "convolutions",
+        "no attention at all",
+        "linear beside latent",
     ],
 )
 def test_what_layers_keep_follows_the_header_and_llama_cpps_rules(

@@ -1,10 +1,10 @@
 """What configurations of many families amount to: parameters and cache as their publishers state them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from llmgw.core.config_facts import config_facts
+from llmgw.core.config_facts import config_facts, read_config
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import kv_cache_bytes
 from tests.bench.stored import GGUF_TYPES, gguf_bytes, stored_bytes
@@ -197,6 +197,62 @@ GLM_45: Config = {
 }
 
 
+MINICPM_3: Config = {
+    "model_type": "minicpm3",
+    "hidden_size": 2560,
+    "num_hidden_layers": 62,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 40,
+    "intermediate_size": 6400,
+    "q_lora_rank": 768,
+    "kv_lora_rank": 256,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32,
+    "vocab_size": 73448,
+}
+BLOOM_176B: Config = {
+    "model_type": "bloom",
+    "n_embed": 14336,
+    "n_layer": 70,
+    "num_attention_heads": 112,
+    "n_inner": None,
+    "vocab_size": 250880,
+}
+NEMOTRON_H_56B: Config = {
+    "model_type": "nemotron_h",
+    "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-",
+    "hidden_size": 8192,
+    "num_hidden_layers": 118,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 32768,
+    "ssm_state_size": 256,
+    "mamba_num_heads": 256,
+    "mamba_head_dim": 64,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "vocab_size": 131072,
+}
+FALCON_MAMBA_7B: Config = {
+    "model_type": "falcon_mamba",
+    "hidden_size": 4096,
+    "num_hidden_layers": 64,
+    "state_size": 16,
+    "intermediate_size": 8192,
+    "expand": 16,
+    "conv_kernel": 4,
+    "time_step_rank": 256,
+    "vocab_size": 65024,
+    "tie_word_embeddings": False,
+}
+QWEN2_AUDIO: Config = {
+    "model_type": "qwen2_audio",
+    "audio_config": {"encoder_layers": 32, "encoder_attention_heads": 20, "d_model": 1280},
+    "text_config": {"model_type": "qwen2", "intermediate_size": 11008, "vocab_size": 156032},
+}
+
+
 @pytest.mark.parametrize(
     ("config", "billions", "kv_bytes", "window", "windowed", "state"),
     [
@@ -213,6 +269,11 @@ GLM_45: Config = {
         pytest.param(LLAVA_15_7B, 6.74, 524_288, 0, 0, 0, id="a nest that says next to nothing"),
         pytest.param(DBRX, 132, 163_840, 0, 0, 0, id="figures in parts"),
         pytest.param(GLM_4_9B, 9.4, 40_960, 0, 0, 0, id="groups of queries"),
+        pytest.param(MINICPM_3, 4.07, 952_320, 0, 0, 0, id="latent attention that is kept as whole heads"),
+        pytest.param(BLOOM_176B, 176.2, 4_014_080, 0, 0, 0, id="figures under their oldest names"),
+        pytest.param(NEMOTRON_H_56B, 56, 40_960, 0, 0, 54 * 4 * 4_255_744, id="a pattern of 118 letters"),
+        pytest.param(FALCON_MAMBA_7B, 7.27, 0, 0, 0, 64 * 4 * 19 * 8192, id="nothing but state spaces"),
+        pytest.param(QWEN2_AUDIO, 7.75, 524_288, 0, 0, 0, id="a nest of another family that leaves out its defaults"),
         pytest.param(GLM_45, 355, 376_832, 0, 0, 0, id="dense layers first"),
     ],
 )
@@ -256,6 +317,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
         ({"layer_types": [SLIDING, FULL] * 3, "sliding_window": 8, "global_head_dim": 128}, 9 * LAYER, 3 * LAYER),
         ({"block_configs": [{"attention": {"n_heads_in_group": 4}}, {"attention": {"no_op": True}}] * 3}, 3 * LAYER, 0),
         ({"num_key_value_heads": [1, 2, 2, 2, 2, 1]}, 5 * LAYER, 0),
+        ({"num_key_value_heads_per_layer": [1, 2, 2, 2, 2, 1], "num_key_value_heads": None}, 5 * LAYER, 0),
+        ({"num_key_value_heads": 2.0, "num_hidden_layers": 6.0}, 6 * LAYER, 0),
+        ({"layers_block_type": ["mamba", "moe", "attention", "mlp", "mamba", "moe"], "state_size": 8}, LAYER, 0),
         ({"model_type": "mamba2", "state_size": 16}, 0, 0),
         ({"model_type": "falcon_h1", "mamba_d_state": 16}, 6 * LAYER, 0),
         ({"model_type": "longcat_flash"}, 12 * LAYER, 0),
@@ -271,6 +335,62 @@ def test_a_nest_within_a_nest_is_the_text_models() -> None:
     omni = {"thinker_config": {"text_config": {**PLAIN, "model_type": "omni_text"}, "audio_config": {"d_model": 9}}}
     found = config_facts(omni, 0)
     assert (found.layers, found.architecture, found.kv_bytes_per_token) == (6, "omni_text", 6 * LAYER)
+
+
+@pytest.mark.parametrize("nest", ["text_config", "lm_config", "decoder_config", "decoder"])
+def test_a_language_model_is_found_under_every_name(nest: str) -> None:
+    found = config_facts({"model_type": "whole", nest: dict(PLAIN), "encoder": {"num_hidden_layers": 99}}, 0)
+    assert (found.layers, found.kv_bytes_per_token) == (6, 6 * LAYER)
+
+
+def test_layers_that_are_one_thing_each_are_counted_as_that() -> None:
+    """By letters or by words, which newer versions write."""
+    words = {"M": "mamba", "-": "mlp", "*": "attention"}
+    pattern = str(NEMOTRON_H_56B["hybrid_override_pattern"])
+    named = {key: value for key, value in NEMOTRON_H_56B.items() if key != "hybrid_override_pattern"}
+    by_words = config_facts({**named, "layers_block_type": [words[letter] for letter in pattern]}, 0)
+    assert by_words == config_facts(NEMOTRON_H_56B, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a": [0.0, Infinity]}', b'{"a": -Infinity}', b'{"a": NaN}', b'\xef\xbb\xbf{"a": 1}', b'{"a": 1, "a": 2}'],
+)
+def test_a_configuration_is_read_as_python_writes_it(text: bytes) -> None:
+    assert list(read_config(text)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{", b"<html>", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff\xfe"]
+)
+def test_what_is_no_configuration_is_a_sentence(text: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^source: config\.json cannot be read: "):
+        read_config(text)
+
+
+def test_half_a_character_in_a_name_is_a_mark() -> None:
+    found = config_facts(read_config(b'{"model_type": "a\\ud800\\u0000b"}'), 0)
+    assert found.architecture == "a<U+D800>\u2400b"
+
+
+class Counted(list[object]):
+    """A list that counts what is read of it."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[object]:
+        for item in super().__iter__():
+            self.read += 1
+            yield item
+
+
+@pytest.mark.parametrize("key", ["mlp_only_layers", "moe_layers", "layers_block_type", "layer_types"])
+def test_long_lists_are_read_a_few_times_and_not_once_a_layer(key: str) -> None:
+    layers = 1000
+    told = Counted(["moe", "mamba"] * (layers // 2) if key.endswith("type") else range(layers))
+    config = {**PLAIN, "num_hidden_layers": layers, "vocab_size": 9, "intermediate_size": 9, "num_experts": 2}
+    assert config_facts({**config, key: told}, 0).layers == layers
+    assert told.read <= 20 * layers
 
 
 def test_states_are_counted_once_a_slot_and_not_by_tokens() -> None:

@@ -125,13 +125,15 @@ def test_the_command_line_of_tensorrt_llm(trtllm: TrtLlm, tmp_path: Path, weight
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
 @pytest.mark.parametrize("smaller", [0, 1 * GB, 2 * GB])
+@pytest.mark.parametrize("args", [(), ("--max_num_tokens", "65536")], ids=["by default", "a larger batch"])
 def test_its_cache_fills_what_was_reserved_and_nothing_beyond(
-    tmp_path: Path, weights: Path, tp: int, smaller: int
+    tmp_path: Path, weights: Path, tp: int, smaller: int, args: tuple[str, ...]
 ) -> None:
     facts = config_facts(CONFIG, 15 * GB)
-    need = estimate(facts, engine="trtllm", context_length=8192, slots=4, tp=tp)
+    need = estimate(facts, engine="trtllm", context_length=8192, slots=4, tp=tp, args=args)
     card = 80 * GB
-    fraction = float(cache_fraction(launch(tmp_path, weights, tp=tp, memory=need.per_card_bytes, card=card), weights))
+    asked = launch(tmp_path, weights, tp=tp, memory=need.per_card_bytes, card=card, args=args)
+    fraction = float(cache_fraction(asked, weights))
     cache = need.kv_bytes // tp
     before = need.per_card_bytes - cache - smaller
     taken = before + fraction * (card - before)

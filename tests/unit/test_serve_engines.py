@@ -29,8 +29,9 @@ def test_engines_on_cards_are_told_which_and_get_no_single_file(engine: str) -> 
     with pytest.raises(InvalidInput, match=f"{engine} runs on cards: say which") as refused:
         model_for(ServeRequest(source=REPOSITORY, engine=engine))
     assert refused.value.field == "profiles[0].gpu_class"
-    with pytest.raises(InvalidInput, match="names a GGUF file: leave the file out"):
-        model_for(ServeRequest(source=f"{REPOSITORY}/q4.gguf", engine=engine, gpu_class="h100-80g"))
+    for source in (f"{REPOSITORY}/q4.gguf", f"https://host/Q4.GGUF?sig=1#sha256={'a' * 64}"):
+        with pytest.raises(InvalidInput, match="names a GGUF file: leave the file out"):
+            model_for(ServeRequest(source=source, engine=engine, gpu_class="h100-80g"))
 
 
 def test_safetensors_on_the_cpu_are_refused_with_both_ways_out() -> None:

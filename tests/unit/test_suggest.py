@@ -146,7 +146,8 @@ def test_nothing_is_said_while_nothing_is_known(facts: ModelFacts | None) -> Non
 
 
 def test_engines_follow_what_the_source_is() -> None:
-    assert engines_for("hf:a/b@c/x.gguf") == ("llamacpp",)
+    for named in ("hf:a/b@c/x.gguf", "file:/m/X.GGUF", f"https://h/x.gguf?sig=1#sha256={'a' * 64}"):
+        assert engines_for(named) == ("llamacpp",)
     assert engines_for("hf:a/b@c") == ("vllm", "sglang")
     assert engines_for("sim:") == ("sim",)
 
