@@ -22,6 +22,8 @@ LIKELY_OUTPUT_TOKENS = 256
 """Charged for an answer whose request named no number, until it is known: an ordinary answer of a chat."""
 UNKNOWN_OUTPUT_TOKENS = 32_768
 """The most an answer may cost where neither the request nor the catalog bounds it: more than engines' own defaults."""
+LARGEST_CONTEXT_TOKENS = 10_000_000
+"""More than any model reads or writes: what nobody bounded is believed up to here."""
 TEMPLATE_TOKENS = 1_000
 """What a model's chat template may add of its own, a system prompt above all, to what the client wrote."""
 _MEDIA = re.compile(rb'"(?:input_|image|audio|video|file|document"|previous_response_id|conversation")')
@@ -115,15 +117,26 @@ def usage_of(
     if route.counts is _NOTHING:
         return Usage(), False
     usage = stream.usage()
-    believed = usage is not None and _believable(usage, body_bytes, model, route, fields)
-    if usage is not None and believed and (usage.input_tokens or route is not Route.MESSAGES):
+    if usage is not None and not _believable(usage, body_bytes, model, route, fields):
+        usage = None
+    told = route.counts is Counts.TOLD
+    if usage is not None and (told or (usage.input_tokens and not _unsaid(usage, stream, route))):
         return usage, False
-    if route.counts is Counts.TOLD or (stream.says_error and not _tokens_seen(stream)):
+    if told or (stream.says_error and not _tokens_seen(stream)):
         return Usage(), False
-    produced = _produced(stream, model, route, fields)
-    if usage is not None and believed:
-        produced = usage.output_tokens  # an engine that said what it wrote, and not what it had read
-    return Usage(max(1, body_bytes // BYTES_PER_TOKEN), 0, produced), True
+    read = max(1, body_bytes // BYTES_PER_TOKEN)
+    if usage is None:
+        return Usage(read, 0, _produced(stream, model, route, fields)), True
+    # An engine that said one of the two: nothing is written without having been read, nor is the other way for free.
+    written = _produced(stream, model, route, fields) if _unsaid(usage, stream, route) else usage.output_tokens
+    return Usage(usage.input_tokens or read, usage.cached_tokens, written), True
+
+
+def _unsaid(usage: Usage, stream: Stream, route: Route) -> bool:
+    """Whether an engine did not say what it wrote: it left that out, or said nothing after events with content."""
+    if not route.writes or usage.output_tokens:
+        return False
+    return _tokens_seen(stream) > 0 if stream.events is not None else usage.output_unsaid
 
 
 def _tokens_seen(stream: Stream) -> int:
@@ -146,8 +159,6 @@ def _choices(route: Route, fields: Fields) -> int:
 
 def _believable(usage: Usage, body_bytes: int, model: RoutedModel, route: Route, fields: Fields) -> bool:
     """Whether the model could have used that much: what an engine says lands on somebody's bill."""
-    context = model.context_length
-    if not context:
-        return True
+    context = model.context_length or LARGEST_CONTEXT_TOKENS
     # A token of text is a byte at least; what the chat template adds fits into the context too.
     return usage.input_tokens <= body_bytes + context and usage.output_tokens <= context * _choices(route, fields)

@@ -17,6 +17,7 @@ class End(Enum):
 
     CLOSED = "the engine closed the connection before answering"
     GARBAGE = "the engine's answer is not HTTP"
+    EMPTY = "the engine's answer was empty"
     SLOW = "the engine gave no first byte in time"
     STATUS = "the engine answered with an error of its own"
 
@@ -28,7 +29,7 @@ class End(Enum):
     @property
     def before_start(self) -> bool:
         """Whether the request may be tried again."""
-        return self in (End.CLOSED, End.GARBAGE, End.SLOW, End.STATUS)
+        return self in (End.CLOSED, End.GARBAGE, End.EMPTY, End.SLOW, End.STATUS)
 
 
 COMPLETE: Final = End.COMPLETE

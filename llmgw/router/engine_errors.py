@@ -17,11 +17,6 @@ _decode = msgspec.json.Decoder().decode
 _MESSAGE_CHARS = 2000
 
 
-def looked_into(route: Route, status: int) -> bool:
-    """Whether an answer of this status is held until it is known what it says."""
-    return status in NO_ROUTE or (status >= 400 and route.shape.translates)
-
-
 def engine_refusal(route: Route, status: int, body: bytes) -> Refusal | None:
     """What the client is told instead of an engine's error; none when it is for the client as it is.
 
@@ -33,14 +28,29 @@ def engine_refusal(route: Route, status: int, body: bytes) -> Refusal | None:
         return no_such_route(route.path)
     if not route.shape.translates or _is_anthropic(document):
         return None
+    return _told(status, fault)
+
+
+def cut_refusal(route: Route, status: int, body: bytes) -> Refusal:
+    """What the client is told where an engine's error broke off after `body`."""
+    return engine_refusal(route, status, body) or _told(status, _fault(_document(body)))
+
+
+def _told(status: int, fault: dict[str, object] | None) -> Refusal:
     message = _text(fault, "message") or f"The model's engine answered {status}."
-    return Refusal(status, message[:_MESSAGE_CHARS], type=_text(fault, "type"), code=_text(fault, "code") or None)
+    kind = _text(fault, "type") or "invalid_request_error"
+    return Refusal(status, message[:_MESSAGE_CHARS], type=kind, code=_text(fault, "code") or None)
 
 
 def says_error(body: bytes) -> bool:
     """Whether a whole answer is an error, whatever its status says."""
     document = _document(body) if b'"error"' in body else None
     return isinstance(document, dict) and bool(document.get("error"))
+
+
+def is_json(body: bytes) -> bool:
+    """Whether it is a whole document."""
+    return _document(body) is not None
 
 
 def _document(body: bytes) -> object:

@@ -14,17 +14,21 @@ import msgspec
 
 from llmgw.router.limits import MAX_EVENT_BYTES
 from llmgw.router.token_pass import loaded
-from llmgw.router.token_usage import Usage, usage_from
+from llmgw.router.token_usage import Usage, usage_at_end, usage_from
 
 _BOUNDARY = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _COMMENTS = re.compile(rb"(?::[^\r\n]*+(?:\r\n|\n))+")
+COMMENTS_ONLY = re.compile(rb"(?:\xef\xbb\xbf)?(?:(?::[^\r\n]*+)?(?:\r\n|\n|\r))*+")
+"""Matches what holds no event and no part of one."""
 _CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|refusal)"\s*:\s*"[^"]')
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 _decode = msgspec.json.Decoder().decode
 _LEAD = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 DONE_EVENT = b"data: [DONE]\n\n"
+EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""With what a stream of events begins."""
 BULK_BYTES = 2048
 """Reads from here on are many events, of which only the remarkable are looked at."""
 PLAIN_HELD_BYTES = 4096
@@ -120,8 +124,8 @@ class EventStream:
         if self.done:
             return rest
         open_event = self.loose or bool(rest.strip(b"\r\n"))
+        self.done = True
         if open_event and data_of(rest).strip() == b"[DONE]":
-            self.done = True
             return rest + b"\n\n"
         return rest + (b"\n\n" if open_event else b"") + DONE_EVENT
 
@@ -252,14 +256,18 @@ class EventStream:
 
     def _read_usage(self, event: bytes) -> bool:
         """Read the usage in an event; whether it holds nothing else and is to be withheld."""
+        data = data_of(event)
         try:
-            document = _decode(data_of(event))
+            document = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         if not isinstance(document, dict):
             return False
-        self.usage = usage_from(document.get("usage")) or self.usage
-        return self.withhold and document.get("choices") == [] and isinstance(document.get("usage"), dict)
+        said = document.get("usage")
+        found = usage_from(said) or usage_at_end(data)  # some write it into the choice, or under a name of their own
+        if found is not None and (self.usage is None or found.input_tokens or found.output_tokens):
+            self.usage = found
+        return self.withhold and isinstance(said, dict) and not (document.get("choices") or document.get("error"))
 
 
 def _holds_content(event: bytes) -> bool:
@@ -312,7 +320,7 @@ def data_of(event: bytes) -> bytes:
     if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and 13 not in event:
         return event[6:-2]
     lines = []
-    for line in _LINE_END.split(event.removeprefix(_BOM)):
+    for line in _LINE_END.split(event.removeprefix(BOM)):
         name, colon, value = line.partition(b":")
         if name == b"data":
             lines.append(value.removeprefix(b" ") if colon else b"")

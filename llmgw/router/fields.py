@@ -11,6 +11,12 @@ class Fields(msgspec.Struct):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
+    n_predict: int | None = None
+    """As llama.cpp calls `max_tokens`; it heeds this one where both are there."""
+    n_cmpl: int | None = None
+    """The same of `n`."""
+    best_of: int | None = None
+    """Answers that are written so that `n` of them can be chosen."""
     stream_options: msgspec.Raw = msgspec.Raw(b"")
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
@@ -50,3 +56,5 @@ class SpeechFields(Fields):
 
 OUR_FIELDS = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")
 """Of which a second one makes a body ambiguous."""
+OTHER_NAMES = ("n_predict", "n_cmpl", "best_of")
+"""What some engines heed beside or instead of `max_tokens` and `n`."""

@@ -212,6 +212,8 @@ class ClientConnection:
             end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
             if end >= 0:
                 break
+            if b"\n\n" in self._buffer or b"\r\r" in self._buffer:
+                raise bad_request("The request head is malformed: its lines end in CR LF, see RFC 9112, section 2.2.")
             if len(self._buffer) >= MAX_HEAD_BYTES:
                 raise bad_request(f"The request head is longer than {MAX_HEAD_BYTES} bytes.", 431)
             if self._retiring and self.idle:

@@ -97,6 +97,8 @@ class KeyCache:
         self._fast: dict[bytes, _Entry] = {}
         self._nobodys: OrderedDict[str, float] = OrderedDict()
         self._pending: dict[str, _Lookup] = {}
+        self._given_up: dict[str, bool] = {}
+        """Digests whose question was given up, and may be answered yet; whether the key changed since it was asked."""
         self._connected = False
         self._away_since = clock()
         self._failed_at = float("-inf")
@@ -140,6 +142,7 @@ class KeyCache:
     def feed_up(self) -> None:
         """The control plane is there: whatever was asked is asked (again)."""
         self._connected = True
+        self._given_up.clear()
         self._failed_at = float("-inf")
         for entry in self._known.values():
             # It may have changed unheard.
@@ -158,7 +161,8 @@ class KeyCache:
         lookup = self._pending.get(answer.digest)
         if lookup is None:
             return
-        if lookup.dirty:
+        outdated = self._given_up.pop(answer.digest, False)
+        if lookup.dirty or outdated:
             lookup.dirty = False
             self.ask(answer.digest)
             return
@@ -186,6 +190,8 @@ class KeyCache:
         lookup = self._pending.get(digest)
         if lookup is not None:
             lookup.dirty = True
+        if digest in self._given_up:
+            self._given_up[digest] = True
         self.on_stale(entry.record.id if entry is not None else "")
 
     def restore(self, digest: str, record: KeyRecord) -> None:
@@ -198,6 +204,8 @@ class KeyCache:
         now = self._clock()
         for digest, lookup in list(self._pending.items()):
             if now - lookup.asked_at >= LOOKUP_EXPIRES_S:
+                if len(self._given_up) < MAX_PENDING:
+                    self._given_up[digest] = lookup.dirty
                 self._fail(digest, lookup, f"no answer within {LOOKUP_EXPIRES_S:.0f} s")
 
     # looking up

@@ -93,6 +93,11 @@ HUNG_TIMES = 8.0
 SHUN_S = 15.0
 """A replica that let somebody wait in vain is passed over this long, while there are others."""
 
+LEADING_BYTES = 4 * KIB
+"""Comments that an engine sends before its first event, up to here, are kept until then: nobody waits for them."""
+AFTER_LAST_S = 1.0
+"""How long an engine may still say something, its usage above all, after a stream's last event."""
+
 KEEP_ALIVE_S = 15.0
 """A client of a stream that has heard nothing for this long is told that it is still served: proxies between cut
 connections that are silent for 30 or 60 s."""

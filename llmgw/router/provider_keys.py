@@ -17,13 +17,15 @@ from llmgw.core.external import MAX_KEYS_FILE_BYTES, parse_keys
 LOOK_S = 1.0
 """How often a request makes the router look whether the file changed."""
 REFUSED_REST_S = 60.0
-"""A key that the provider does not know (401, 403) rests this long."""
+"""A key that the provider does not know, or does not serve for want of money (401, 402, 403), rests this long."""
 LIMITED_REST_S = 5.0
 """A key that is over its limits (429) rests this long when the provider does not say for how long."""
 LONGEST_REST_S = 3600.0
 """No rest is longer, whatever the provider says."""
-REFUSED = frozenset({401, 403})
-"""Answers about the key: it is wrong, or may not do this."""
+UNPAID = 402
+"""Of a provider's answers the one about the money of the gateway's account there."""
+REFUSED = frozenset({401, UNPAID, 403})
+"""Answers about the key: it is wrong, has no money left, or may not do this."""
 FORBIDDEN = 403
 """Of these the one that may be about the request: some providers answer it to what they find indecent."""
 LIMITED = 429
@@ -125,7 +127,7 @@ class KeyRing:
                 key.worked_at = now
 
     def refused(self, value: str, status: int, retry_after_s: float | None, now: float) -> float:
-        """The provider answered `status` (401, 403 or 429) to this key, which rests from now on.
+        """The provider answered `status` (401, 402, 403 or 429) to this key, which rests from now on.
 
         A key that worked a moment ago is not what a 403 is about: it does not rest, or one client's requests could keep
         all others from the model. Returns seconds until some key may be used: 0 while one may.

@@ -15,19 +15,21 @@ from llmgw.core.meters import INTER_TOKEN_S
 from llmgw.core.routing import Timeouts
 from llmgw.router.comments import Comments, document_as_events
 from llmgw.router.ends import COMPLETE, End, engines_own
-from llmgw.router.engine_errors import engine_refusal, looked_into, says_error
+from llmgw.router.engine_errors import cut_refusal, engine_refusal, is_json, says_error
 from llmgw.router.errors import engine_failed
-from llmgw.router.events import EventStream
+from llmgw.router.events import BOM, COMMENTS_ONLY, DONE_EVENT, EVENT_FIELDS, EventStream
 from llmgw.router.express import express, settled
-from llmgw.router.limits import MAX_ENGINE_BODY_BYTES, USAGE_TAIL_BYTES
+from llmgw.router.limits import AFTER_LAST_S, LEADING_BYTES, MAX_ENGINE_BODY_BYTES, STALE_S, USAGE_TAIL_BYTES
 from llmgw.router.masking import Mask
 from llmgw.router.meters import Cells, new_cells
 from llmgw.router.ports import Refusal, Reservation
+from llmgw.router.provider_keys import UNPAID
 from llmgw.router.reactor import Reactor, Signal
-from llmgw.router.responses import CHUNKED, CLOSE, Framing, head_of, is_event_stream
-from llmgw.router.retry_after import retry_after_s
+from llmgw.router.responses import CHUNKED, CLOSE, Framing, head_of, is_encoded, is_event_stream
+from llmgw.router.retry_after import retry_after_s, whole_seconds
 from llmgw.router.routes import Route
-from llmgw.router.token_usage import Usage, usage_at_end
+from llmgw.router.shapes import MEDIA
+from llmgw.router.token_usage import Usage, usage_at_end, usage_at_start
 from llmgw.router.upstream import Header, Upstream
 
 
@@ -58,6 +60,9 @@ class Stream:
         "_held_back",
         "_http11",
         "_keep_alive",
+        "_kept",
+        "_lead",
+        "_leading",
         "_on_answer",
         "_progress",
         "_reactor",
@@ -65,9 +70,11 @@ class Stream:
         "_request_id",
         "_settle",
         "_shares_429",
+        "_stale",
         "_tail",
         "_timeouts",
         "_total_at",
+        "_unnamed",
         "_withhold",
         "answered_by",
         "begun_at",
@@ -131,8 +138,12 @@ class Stream:
         self.route = route
         self._refused = False
         """The engine's answer is not for the client."""
+        self._stale = False
+        """What answered was the end of a kept connection."""
         self._held_back = False
-        """The engine's answer is an error of which it depends on the whole whether it is for the client."""
+        """The engine's answer is an error, of which it depends on the whole whether it is for the client."""
+        self._kept = b""
+        """What of it came so far."""
         self.refusal: Refusal | None = None
         """What the client is told instead of it."""
         self.retry_after = b""
@@ -167,8 +178,12 @@ class Stream:
         self._head = b""
         self._framing: Framing = CLOSE
         self._closing = False
+        self._unnamed: list[Header] | None = None
+        """The head of an answer that says of no stream, while its first bytes may yet show that it is one."""
         self._body_bytes = 0
-        self._tail = b""
+        self._tail = self._lead = b""
+        self._leading = b""
+        """Comments before the first event, which are no answer yet."""
 
     def start(self, upstream: Upstream, request: bytes, rest: Sequence[memoryview] = ()) -> Signal:
         """Send the request, and the `rest` of it, and relay what comes; the signal fires once, when `end` is set."""
@@ -181,21 +196,38 @@ class Stream:
     def on_head(self, status: int, headers: list[Header]) -> None:
         """The engine's head. It waits for the first byte of the body, so that both leave in one segment."""
         self.status = status
-        if status == 429 or engines_own(status):
+        if status == 429 or engines_own(status) or (status == UNPAID and self.mask is not None):
             self.retry_after = next((value for name, value in headers if name == b"retry-after"), b"")
             self._refused = status != 429 or not self._shares_429
             if self._refused:
                 return
+            headers = [(name, value) for name, value in headers if name != b"retry-after"]
+            headers.append((b"retry-after", whole_seconds(self.retry_after)))
+        elif status == 408 and self._had_ended(headers):
+            self.status, self._stale = 0, True
+            return
         if self.mask is not None:
             mask = self.mask
             headers = [(name, value) for name, value in headers if not mask.hides(value)]
-        events = status == 200 and is_event_stream(headers)
+        events = status < 300 and is_event_stream(headers)
+        if status >= 400:
+            self._held_back = True
+        elif not events and self._comments is not None and not is_encoded(headers):
+            self._unnamed = headers
+        self._frame(headers, events=events)
+
+    def _had_ended(self, headers: list[Header]) -> bool:
+        """Whether an engine's 408 is about a kept connection, which it had left idle for too long, and no request."""
+        if self.upstream is None or not self.upstream.reused or self._reactor.now - self.begun_at > STALE_S:
+            return False
+        return any(name == b"connection" and value.lower() == b"close" for name, value in headers)
+
+    def _frame(self, headers: list[Header], *, events: bool) -> None:
+        """Make the head for the client, and what reads `events`."""
         if events:
             self.events = self.route.shape.events(withhold=self._withhold)
-        elif status >= 400:
-            self._held_back = looked_into(self.route, status)
         self._head, self._framing = head_of(
-            status,
+            self.status,
             headers,
             request_id=self._request_id,
             http11=self._http11,
@@ -208,47 +240,88 @@ class Stream:
     def advance(self) -> None:
         """Pass on what the last read brought."""
         upstream = self.upstream
+        if self._stale:
+            self._fail(End.CLOSED)
+            return
         if upstream is None or not self.status:
             return
         if self._refused:
             self._fail(End.STATUS)
             return
         self._settle()
+        if self._unnamed is not None and not self._tell_apart(upstream):
+            return
         parts = upstream.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        last = upstream.complete
-        now = self._reactor.now
-        events = self.events
-        if events is not None:
-            counted = events.events
-            out = events.feed(body) if body else b""
-            if last:
-                out += events.finish()
-            if events.events > counted:
-                self._count_gap(now)
-            if out:  # bytes that complete no event are silence, however many
-                self.heard_at = now
-            if events.loose and not self._bearable(body):
-                return
-            if self.mask is not None:
-                out = self.mask.feed(out, last=last)
-        else:
-            self.heard_at = now
-            if self.mask is not None:
-                body = self.mask.feed(body, last=last)
-            out = body
-            if not self._measure(body) or (self._held_back and not self.started and self._keeps_back(last)):
-                return
-            if self._held_back and not self.started:
-                out = self._tail  # all of it: a longer one would have been kept back
-            if self._comments is not None and self._comments.opened and not self.started:
-                if not last:
-                    return
-                body = self._tail if self._body_bytes <= USAGE_TAIL_BYTES else b""
-                out = document_as_events(self.status, body, self.route.shape)
-        if out or last:
+        last, events = upstream.complete, self.events
+        out = self._of_document(body, last) if events is None else self._of_events(events, body, last)
+        if out is not None and (out or last):
             self._give(out, last)
+
+    def _of_events(self, events: EventStream, body: bytes, last: bool) -> bytes | None:
+        """What of a stream goes to the client now; none if the attempt ended, or only comments came so far."""
+        counted, now = events.events, self._reactor.now
+        out = events.feed(body) if body else b""
+        if last:
+            rest = events.finish()
+            if not (out or self.started or events.usage or rest.removeprefix(DONE_EVENT)):
+                self._fail(End.EMPTY)
+                return None
+            out += rest if events.done or not self.route.shape.one_end else self._unfinished(rest, events)
+        if events.events > counted:
+            self._count_gap(now)
+        if out:  # bytes that complete no event are silence, however many
+            self.heard_at = now
+        if events.loose and not self._bearable(body):
+            return None
+        if out and not self.started:
+            out, self._leading = self._leading + out, b""
+            if not last and len(out) < LEADING_BYTES and COMMENTS_ONLY.fullmatch(out) is not None:
+                self._leading = out
+                return None
+        return out if self.mask is None else self.mask.feed(out, last=last)
+
+    def _of_document(self, body: bytes, last: bool) -> bytes | None:
+        """What of an answer that is no stream goes to the client now; none if the attempt ended, or it must wait."""
+        self.heard_at = self._reactor.now
+        if self.mask is not None:
+            body = self.mask.feed(body, last=last)
+        if last and not (body or self._body_bytes) and self.status < 300 and self.route.shape is not MEDIA:
+            self._fail(End.EMPTY)  # there is no JSON of no bytes, though a sound may be that short
+            return None
+        if not self._measure(body):
+            return None
+        if self._held_back and not self.started:
+            body = self._kept + body
+            self._kept = body if self._body_bytes <= USAGE_TAIL_BYTES else b""
+            if self._keeps_back(last):
+                return None
+        if self._comments is None or not self._comments.opened or self.started:
+            return body
+        if not last:
+            return None
+        return document_as_events(
+            self.status, self._tail if self._body_bytes <= USAGE_TAIL_BYTES else b"", self.route.shape
+        )
+
+    def _tell_apart(self, upstream: Upstream) -> bool:
+        """Whether enough arrived to see if an answer to who wants events is one, whatever its head says of it."""
+        begins = b"".join(upstream.parts).removeprefix(BOM).lstrip(b"\r\n")
+        if not upstream.complete and any(field.startswith(begins) for field in EVENT_FIELDS):
+            return False
+        headers, self._unnamed = self._unnamed or [], None
+        if begins.startswith(EVENT_FIELDS):
+            named = [(name, value) for name, value in headers if name != b"content-type"]
+            self._frame([*named, (b"content-type", b"text/event-stream")], events=True)
+        return True
+
+    def _unfinished(self, rest: bytes, events: EventStream) -> bytes:
+        """The `rest` of events that the engine ended before the last one came, and an error that says so."""
+        self._drop_upstream()
+        self.end = End.LOST
+        refusal = engine_failed(502, "The engine ended its answer before the last event.", "engine_lost")
+        return rest + self.route.shape.broken(refusal, events)
 
     def _keeps_back(self, last: bool) -> bool:
         """Whether an error of the engine's is not for the client yet, or, the stream then having ended, not at all."""
@@ -297,6 +370,8 @@ class Stream:
         """Keep the end of an unstreamed body for its usage; whether it is still of a bearable size."""
         if not self._bearable(body):
             return False
+        if self._body_bytes - len(body) < USAGE_TAIL_BYTES < self._body_bytes:
+            self._lead = (self._tail + body)[:USAGE_TAIL_BYTES]
         if len(body) >= USAGE_TAIL_BYTES:
             self._tail = body[-USAGE_TAIL_BYTES:]
         else:
@@ -387,25 +462,53 @@ class Stream:
 
     def on_eof(self) -> None:
         """The engine's connection ended: properly, if only that could end the answer and nothing is missing."""
+        if self._has_all:
+            self._end_whole()
+            return
         upstream = self.upstream
         ended_by_close = upstream is not None and self.status and upstream.until_close and not upstream.complete
-        # A stream says by itself where its end is; anything else may have been cut when TLS ended without a goodbye.
-        whole = self.events.done if self.events is not None else upstream is not None and not upstream.broken
-        if upstream is not None and ended_by_close and whole:
+        if upstream is not None and ended_by_close and self._looks_whole(upstream):
             upstream.complete = True
             self.advance()
             return
         self._lost_or_fail(End.CLOSED, "The engine's connection was lost before the answer was complete.")
 
+    def _looks_whole(self, upstream: Upstream) -> bool:
+        """Whether an answer that only its connection's end ends may be all there."""
+        if self.events is not None:
+            return self.events.done
+        if upstream.broken:  # TLS ended without a goodbye
+            return False
+        if not (self._lead or self._tail).lstrip().startswith(b"{"):
+            return True
+        return self._tail.rstrip().endswith(b"}") if self._lead else is_json(self._tail)
+
     def on_garbage(self) -> None:
         """The engine's bytes make no sense from here on."""
+        if self._has_all:
+            self._end_whole()
+            return
         self._lost_or_fail(End.GARBAGE, "The engine's answer broke off: what followed was not HTTP.")
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether the stream's last event went by: whatever becomes of the engine now, the client has its answer."""
+        return self.events is not None and self.events.done and self.started
+
+    def _end_whole(self) -> None:
+        """End a stream whose last event went by, and whose body the engine did not end."""
+        self._drop_upstream()
+        rest = self.events.finish() if self.events is not None else b""
+        if self.mask is not None:
+            rest = self.mask.feed(rest, last=True)
+        self._give(rest, last=True)
 
     def client_left(self) -> None:
         """The client's connection is gone: the engine need not go on."""
         self._drop_upstream()
         self.must_close = True
-        self._finish(End.LEFT)
+        # Many leave as soon as they read the last event, with an answer that is whole.
+        self._finish(COMPLETE if self._has_all and not self.pending else End.LEFT)
 
     def tick(self, now: float) -> None:
         """Look at the deadlines; `now` is monotonic seconds."""
@@ -417,11 +520,13 @@ class Stream:
                 self.must_close = True
                 self.client.abort()
                 self._finish(End.STALLED)
+        elif now - self.heard_at > AFTER_LAST_S and self._has_all and self.route.shape.one_end:
+            self._end_whole()
         elif now > self._total_at:
             self.expired = True
             self._lost_or_fail(End.SLOW, f"The answer took longer than {limits.total:g} s.")
         elif not self.started:
-            if now - self.begun_at > self._first_byte_s:
+            if now - (self.heard_at if self._leading else self.begun_at) > self._first_byte_s:
                 self._fail(End.SLOW)
             else:
                 self._comment(now)
@@ -445,7 +550,7 @@ class Stream:
         """What the engine said it used, if it did."""
         if self.events is not None:
             return self.events.usage
-        return usage_at_end(self._tail)
+        return usage_at_end(self._tail) or usage_at_start(self._lead)
 
     @property
     def body_bytes(self) -> int:
@@ -466,6 +571,12 @@ class Stream:
             self._fail(before)
 
     def _fail(self, end: End) -> None:
+        if self._held_back and end is not End.STATUS:
+            # What the engine meant stands in its status, though its words are not all there.
+            self.refusal = cut_refusal(self.route, self.status, self._tail)
+            if self.status == 429:
+                self.refusal.retry_after_s = retry_after_s(self.retry_after) or 1.0
+            end = End.STATUS
         self._drop_upstream()
         self._finish(end)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from llmgw.core.routing import RoutedModel
 from llmgw.router.body_words import no_json, wrong_type
-from llmgw.router.fields import OUR_FIELDS, Fields
+from llmgw.router.fields import OTHER_NAMES, OUR_FIELDS, Fields
 from llmgw.router.limits import MAX_CHOICES, MAX_STRINGS, MAX_TOKENS_ASKED
 from llmgw.router.ports import Refusal
 from llmgw.router.routes import Route
@@ -57,7 +57,21 @@ def read_fields(body: bytes, route: Route) -> Fields:
     _check_range(fields.max_completion_tokens, 0, MAX_TOKENS_ASKED, route.max_param)
     if needs_telling_apart(body, route.quoted):
         locate(body, route.once)
+    if route.writes and (fields.n_predict is not None or fields.n_cmpl is not None or fields.best_of is not None):
+        _heed_other_names(fields, body)
     return fields
+
+
+def _heed_other_names(fields: Fields, body: bytes) -> None:
+    """Count what is asked for under another name as well; raises Refusal."""
+    locate(body, OTHER_NAMES)
+    _check_range(fields.n_predict, 0, MAX_TOKENS_ASKED, "n_predict")
+    _check_range(fields.n_cmpl, 1, MAX_CHOICES, "n_cmpl")
+    _check_range(fields.best_of, 1, MAX_CHOICES, "best_of")
+    if fields.n_predict is not None:
+        fields.max_tokens = max(fields.max_tokens or 0, fields.n_predict)
+    if fields.n_cmpl is not None or fields.best_of is not None:
+        fields.n = max(fields.n or 1, fields.n_cmpl or 1, fields.best_of or 1)
 
 
 def read_form(values: dict[str, bytes]) -> Fields:
@@ -82,6 +96,7 @@ def check_max_output(fields: Fields, model: RoutedModel, route: Route = Route.CH
     """Refuse a request for more tokens than the model may answer with; raises Refusal (400)."""
     limit = model.max_output or model.context_length
     for asked, param in (
+        (fields.n_predict if route.writes else None, "n_predict"),
         (fields.max_completion_tokens, route.max_param),
         (fields.max_tokens, "max_tokens"),
     ):

@@ -59,9 +59,14 @@ CLOSE: Final = Framing.CLOSE
 
 def is_event_stream(headers: list[Header]) -> bool:
     """Whether these are server-sent events that can be read: what is compressed, unasked, cannot."""
-    if any(n == b"content-encoding" and v.strip().lower() not in (b"", b"identity") for n, v in headers):
-        return False
-    return any(n == b"content-type" and v[:17].lower() == b"text/event-stream" for n, v in headers)
+    return not is_encoded(headers) and any(
+        n == b"content-type" and v[:17].lower() == b"text/event-stream" for n, v in headers
+    )
+
+
+def is_encoded(headers: list[Header]) -> bool:
+    """Whether the body is compressed."""
+    return any(n == b"content-encoding" and v.strip().lower() not in (b"", b"identity") for n, v in headers)
 
 
 def head_of(

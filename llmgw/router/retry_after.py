@@ -1,7 +1,10 @@
 """`Retry-After` of an engine or provider, which may say anything."""
 
 import email.utils
+import math
 import time
+
+from llmgw.router.limits import MAX_TOLD_S
 
 
 def retry_after_s(value: bytes, *, wall: float | None = None) -> float | None:
@@ -19,3 +22,8 @@ def retry_after_s(value: bytes, *, wall: float | None = None) -> float | None:
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return max(0.0, moment - (time.time() if wall is None else wall))
+
+
+def whole_seconds(value: bytes) -> bytes:
+    """The same for a client: whole seconds, one at least, and one for whoever names none."""
+    return b"%d" % min(MAX_TOLD_S, max(1, math.ceil(retry_after_s(value) or 1.0)))

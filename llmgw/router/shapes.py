@@ -18,6 +18,8 @@ class Shape:
 
     translates = False
     """Whether errors of engines have to be put in this shape."""
+    one_end = True
+    """Whether a stream has one event that is always its last."""
 
     def body(self, refusal: Refusal) -> bytes:
         """The JSON body of a refusal."""
@@ -36,6 +38,7 @@ class TypedShape(Shape):
     """Sounds and images: errors as OpenAI's, events that say what they are."""
 
     words: Vocabulary = MEDIA_WORDS
+    one_end = False  # each of several pictures has its own
 
     def events(self, *, withhold: bool) -> EventStream:
         """What reads an engine's events; nothing of them is withheld."""
@@ -56,6 +59,7 @@ class ResponsesShape(TypedShape):
     """`/v1/responses`."""
 
     words = RESPONSES_WORDS
+    one_end = True
 
     def error(self, refusal: Refusal, events: EventStream | None) -> bytes:
         """The API's own fields; `error` beside them is what makes OpenAI's clients raise."""
@@ -93,6 +97,7 @@ class AnthropicShape(TypedShape):
 
     words = MESSAGES_WORDS
     translates = True
+    one_end = True
 
     def body(self, refusal: Refusal) -> bytes:
         """The JSON body of a refusal."""

@@ -18,6 +18,9 @@ _COUNTS = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
+_NAME = b'"usage"'
+_MENTIONS = 4
+"""How many of them are looked at: the others may be null, or somebody else's."""
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class Usage:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    output_unsaid: bool = False
+    """What was written was left out, which is not the same as nothing."""
 
 
 class _Impossible(Exception):
@@ -52,26 +57,51 @@ def _names_counts(document: dict[str, object]) -> bool:
 
 def _read(document: dict[str, object]) -> Usage:
     if "prompt_tokens" in document or not ("input_tokens" in document or "output_tokens" in document):
-        prompt = _count(document.get("prompt_tokens"))
+        prompt, unsaid = _count(document.get("prompt_tokens")), document.get("completion_tokens") is None
         if not prompt and "prompt_tokens" not in document and "completion_tokens" not in document:
-            prompt = _count(document.get("total_tokens"))  # rerankers that only read name nothing else
+            prompt, unsaid = _count(document.get("total_tokens")), False  # rerankers that only read name nothing else
         cached = _cached(document.get("prompt_tokens_details"))
-        return Usage(prompt, min(cached, prompt), _count(document.get("completion_tokens")))
+        return Usage(prompt, min(cached, prompt), _count(document.get("completion_tokens")), unsaid)
     read, output = _count(document.get("input_tokens")), _count(document.get("output_tokens"))
+    unsaid = document.get("output_tokens") is None
     if "cache_read_input_tokens" in document or "cache_creation_input_tokens" in document:
         # Anthropic counts as input only what no cache had to do with.
         cached = _count(document.get("cache_read_input_tokens"))
         whole = min(read + cached + _count(document.get("cache_creation_input_tokens")), MAX_COUNT)
-        return Usage(whole, min(cached, whole), output)
-    return Usage(read, min(_cached(document.get("input_tokens_details")), read), output)
+        return Usage(whole, min(cached, whole), output, unsaid)
+    return Usage(read, min(_cached(document.get("input_tokens_details")), read), output, unsaid)
 
 
 def usage_at_end(tail: bytes) -> Usage | None:
     """The last `usage` object in the end of a JSON document whose beginning may be missing; none without one."""
-    at = tail.rfind(b'"usage"')
-    if at < 0:
-        return None
-    text = tail[at + 7 :].decode("utf-8", "replace").lstrip(" \t\r\n").removeprefix(":").lstrip(" \t\r\n")
+    at = len(tail)
+    for _ in range(_MENTIONS):
+        at = tail.rfind(_NAME, 0, at)
+        if at < 0:
+            break
+        found = _usage_after(tail, at)
+        if found is not None:
+            return found
+    return None
+
+
+def usage_at_start(lead: bytes) -> Usage | None:
+    """The first `usage` object in the beginning of a JSON document whose end may be missing; none without one."""
+    at = -1
+    for _ in range(_MENTIONS):
+        at = lead.find(_NAME, at + 1)
+        if at < 0:
+            break
+        found = _usage_after(lead, at)
+        if found is not None:
+            return found
+    return None
+
+
+def _usage_after(part: bytes, at: int) -> Usage | None:
+    """What the name at this place is the name of, if that is a `usage` object."""
+    begin = at + len(_NAME)
+    text = part[begin:].decode("utf-8", "replace").lstrip(" \t\r\n").removeprefix(":").lstrip(" \t\r\n")
     try:
         document, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

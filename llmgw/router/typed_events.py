@@ -142,13 +142,15 @@ class TypedEvents(EventStream):
 
 def _of_response(document: dict[str, object], before: Usage | None) -> Usage | None:
     response = document.get("response")
-    return (usage_from(response.get("usage")) if isinstance(response, dict) else None) or before
+    found = usage_from(response.get("usage")) if isinstance(response, dict) else None
+    return found or usage_from(document.get("usage")) or before
 
 
 def _of_message(document: dict[str, object], before: Usage | None) -> Usage | None:
     """Input comes with the first event, output with the last, and what comes later is the better count."""
-    message = document.get("message")
-    found = usage_from(message.get("usage") if isinstance(message, dict) else document.get("usage"))
+    message, found = document.get("message") or document.get("delta"), usage_from(document.get("usage"))
+    if found is None and isinstance(message, dict):
+        found = usage_from(message.get("usage"))
     if found is None or before is None:
         return found or before
     if not found.input_tokens:

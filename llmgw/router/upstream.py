@@ -275,9 +275,10 @@ class Upstream:
         self._status = status
         names = [name for name, _ in self._headers]
         bodiless = status in (204, 304)
-        self.until_close = not bodiless and b"content-length" not in names and b"transfer-encoding" not in names
-        codings = [value for name, value in self._headers if name == b"transfer-encoding"]
-        self._chunked = not bodiless and bool(codings) and codings[-1].lower().endswith(b"chunked")
+        codings = [value.lower() for name, value in self._headers if name == b"transfer-encoding"]
+        coded = bool(codings) and codings != [b"identity"]
+        self.until_close = not bodiless and b"content-length" not in names and not coded
+        self._chunked = not bodiless and coded and codings[-1].endswith(b"chunked")
         self._keep_alive = self._parser.should_keep_alive() and not self.until_close
         if self.stream is not None:
             self.stream.on_head(status, self._headers)

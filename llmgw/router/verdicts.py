@@ -11,6 +11,7 @@ from llmgw.router.relay import Stream
 from llmgw.router.retry_after import retry_after_s
 from llmgw.router.tls import PeerFailure
 
+_NO_ANSWER = {End.CLOSED: "it closes connections without an answer", End.EMPTY: "what it answers is empty"}
 BUSY = 429
 UNAVAILABLE = 503
 
@@ -42,7 +43,8 @@ def verdict(stream: Stream, *, external: bool) -> Verdict:
         return _WELL
     if end is End.LOST:
         broke_off = Failure("its answers break off midway", hung=stream.silent)
-        return Verdict(failure=None if stream.expired else broke_off)
+        # An error that broke off is still about what the client asked.
+        return Verdict(failure=None if stream.expired or stream.status >= 400 else broke_off)
     if end is None or not end.before_start:
         return NOTHING_PROVED
     if end is End.STATUS and stream.refusal is not None:
@@ -52,9 +54,8 @@ def verdict(stream: Stream, *, external: bool) -> Verdict:
     if end is End.SLOW:
         slow = None if stream.expired else Failure("it gives no first byte in time", hung=True, waited=True)
         return Verdict(engine_failed(504, "The model's engine gave no answer in time.", "engine_timeout"), slow)
-    words = "it closes connections without an answer" if end is End.CLOSED else "what it answers is not HTTP"
     refusal = engine_failed(502, f"No answer from the model: {end.value}.", "engine_lost")
-    return Verdict(refusal, Failure(words), may_repeat=True)
+    return Verdict(refusal, Failure(_NO_ANSWER.get(end, "what it answers is not HTTP")), may_repeat=True)
 
 
 def unreachable(error: OSError) -> Verdict:

@@ -140,7 +140,7 @@ async def test_one_connection_carries_requests_with_different_keys(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden", b"429 Too Many Requests"])
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"402 Pay", b"403 Forbidden", b"429 Too Many Requests"])
 async def test_a_refused_key_rests_and_the_request_goes_on_with_another(tmp_path: Path, status: bytes) -> None:
     keys = write_keys(tmp_path / "keys", FIRST, SECOND)
     behaviour = by_key({FIRST: refuse(status), SECOND: answering(json_answer(COMPLETION))})
@@ -181,7 +181,7 @@ async def test_a_429_without_keys_goes_to_the_other_endpoint() -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden"])
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"402 Payment Required", b"403 Forbidden"])
 async def test_a_refusal_of_the_gateways_key_is_not_the_clients(
     tmp_path: Path, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

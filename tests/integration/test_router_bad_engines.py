@@ -309,6 +309,19 @@ async def test_a_busy_engines_429_is_tried_elsewhere_and_then_the_clients() -> N
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [(None, "1"), (b"0", "1"), (b"soon", "1"), (b"2.5", "3"), (b"Wed, 21 Oct 2093 07:28:00 GMT", "300")],
+)
+async def test_an_engines_429_says_when_to_come_back_in_whole_seconds(said: bytes | None, told: str) -> None:
+    line = b"" if said is None else b"Retry-After: %b\r\n" % said
+    async with running(answering(json_answer({"error": {"message": "full"}}, b"429 Busy", line))) as plane:
+        answer = await plane.ask(post(chat()))
+        assert (answer.status, answer.headers["retry-after"]) == (429, told)
+        assert answer.raw.lower().count(b"retry-after") == 1
+
+
+@pytest.mark.trio
 async def test_a_503_that_names_a_time_is_believed() -> None:
     away = answering(json_answer({"error": "x"}, b"503 Later", b"Retry-After: 25\r\n"))
     async with running(away, streaming(["ok"])) as plane:

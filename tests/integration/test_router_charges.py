@@ -3,12 +3,22 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.integration.test_router_limits import limited
+from tests.integration.test_router_limits import PRICED, limited
 from tests.support.limits import ROOMY, key, month
 from tests.support.router_plane import MODEL, chat, post, settled
-from tests.support.scripted_engine import SSE_HEAD, Behaviour, Exchange, answering, chunk, json_answer, token
+from tests.support.scripted_engine import (
+    SSE_HEAD,
+    Behaviour,
+    Exchange,
+    answering,
+    chunk,
+    json_answer,
+    token,
+    usage_event,
+)
 
 TEXT = "x" * 400
 CHOICES = [{"message": {"content": TEXT}}]
@@ -121,3 +131,122 @@ async def test_the_word_error_in_an_answer_is_no_failure(tmp_path: Path) -> None
             assert not it.plane.state.rows[0].failed
             assert it.plane.state.rows[0].cost_micros > 0
         (tmp_path / "counters").unlink()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("said", "read", "written"),
+    [
+        ({"completion_tokens": 4}, None, 4),
+        ({"prompt_tokens": None, "completion_tokens": 4, "total_tokens": 13}, None, 4),
+        ({"prompt_tokens": 0, "completion_tokens": 4}, None, 4),
+        ({"prompt_tokens": 9}, 9, None),
+        ({"prompt_tokens": 9, "completion_tokens": None, "total_tokens": 9}, 9, None),
+    ],
+)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_of_two_counts_the_one_left_out_is_estimated(
+    tmp_path: Path, said: dict[str, object], read: int | None, written: int | None, streamed: bool
+) -> None:
+    last = event({"choices": [], "usage": said})
+    whole = answering(json_answer({"choices": CHOICES, "usage": said}))
+    behaviour = events(token("a"), token("b"), last, DONE) if streamed else whole
+    async with limited(tmp_path, key(budgets=month(10**9)), behaviour) as it:
+        assert (await it.plane.ask(post(chat(streamed)))).status == 200
+        await settled(it.plane)
+        (row,) = it.plane.state.rows
+        assert row.estimated
+        assert row.input_tokens == read if read else row.input_tokens > 10
+        assert row.output_tokens == written if written else row.output_tokens >= 2
+        assert it.counted.month_micros == row.cost_micros == 2 * row.input_tokens + 10 * row.output_tokens
+
+
+@pytest.mark.trio
+async def test_an_answer_of_no_tokens_costs_none(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 0}
+    answer = {"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": usage}
+    async with limited(tmp_path, key(budgets=month(10**9)), answering(json_answer(answer))) as it:
+        await it.plane.ask(post(chat()))
+        (row,) = it.plane.state.rows
+        assert (row.input_tokens, row.output_tokens, row.estimated) == (9, 0, False)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("step", [64, 1 << 20])
+@pytest.mark.parametrize(
+    ("path", "asked", "answer"),
+    [
+        ("/v1/embeddings", {"model": "m", "input": "x"}, {"data": [{"embedding": [0.0123456789] * 4000}]}),
+        (
+            "/v1/rerank",
+            {"model": "m", "query": "q"},
+            {"results": [{"index": i, "relevance_score": 0.5} for i in range(999)]},
+        ),
+        ("/v1/completions", {"model": "m", "prompt": "x"}, {"choices": [{"text": "x" * 40_000}]}),
+        ("/v1/chat/completions", chat(), {"choices": [{"message": {"content": '"usage": ' * 9_000}}]}),
+    ],
+)
+async def test_a_count_at_the_beginning_of_a_long_answer_is_read(
+    tmp_path: Path, path: str, asked: dict[str, object], answer: dict[str, object], step: int
+) -> None:
+    """As llama.cpp writes embeddings and ranks."""
+    raw = json_answer({"model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 4}} | answer)
+
+    async def behave(exchange: Exchange) -> None:
+        for at in range(0, len(raw), step):
+            await exchange.send(raw[at : at + step])
+
+    async with limited(tmp_path, key(budgets=month(10**9)), behave) as it:
+        assert (await it.plane.ask(post(asked, path))).status == 200
+        await settled(it.plane)
+        (row,) = it.plane.state.rows
+        assert (row.input_tokens, row.output_tokens, row.estimated) == (9, 4, False)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "last",
+    [
+        event(
+            {"choices": [{"delta": {}, "finish_reason": "stop", "usage": {"prompt_tokens": 9, "completion_tokens": 4}}]}
+        ),
+        event({"choices": [], "x_groq": {"usage": {"prompt_tokens": 9, "completion_tokens": 4}}}),
+        usage_event(9, 4) + event({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}),
+        usage_event(9, 4) + event({"choices": [], "usage": {}}),
+        event({"usage": {"prompt_tokens": 9, "completion_tokens": 4}, "timings": {"usage": None}}),
+    ],
+    ids=["in the choice", "under another name", "before zeros", "before nothing", "before a null"],
+)
+async def test_a_count_in_an_odd_place_of_a_stream_is_read(tmp_path: Path, last: bytes) -> None:
+    async with limited(tmp_path, key(budgets=month(10**9)), events(token("a"), last, DONE)) as it:
+        await it.plane.ask(post(chat(True)))
+        await settled(it.plane)
+        (row,) = it.plane.state.rows
+        assert (row.input_tokens, row.output_tokens, row.estimated) == (9, 4, False)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}])
+async def test_an_event_of_usage_alone_is_for_who_asked_and_an_error_for_everybody(
+    tmp_path: Path, choices: dict[str, object]
+) -> None:
+    alone = choices | {"usage": {"prompt_tokens": 9, "completion_tokens": 4}}
+    async with limited(tmp_path, key(budgets=month(10**9)), events(token("a"), event(alone), DONE)) as it:
+        assert (await it.plane.ask(post(chat(True)))).body == token("a") + DONE
+        it.plane.engines[0].behaviour = events(token("a"), event(alone | FAULT), DONE)
+        assert b"out of memory" in (await it.plane.ask(post(chat(True)))).body
+        await settled(it.plane)
+        assert [row.failed for row in it.plane.state.rows] == [False, True]
+
+
+@pytest.mark.trio
+async def test_where_no_context_is_known_the_largest_there_is_bounds_a_claim(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 900_000_000}
+    answer = {"choices": CHOICES, "usage": usage}
+    async with limited(tmp_path, key(budgets=month(10**9)), answering(json_answer(answer))) as it:
+        unbounded = msgspec.structs.replace(PRICED, context_length=0, max_output=0)
+        routing = it.plane.state.routing
+        it.plane.state.apply(msgspec.structs.replace(routing, models=(unbounded,)))
+        assert (await it.plane.ask(post(chat(max_tokens=50)))).status == 200
+        (row,) = it.plane.state.rows
+        assert (row.estimated, row.output_tokens) == (True, 50)

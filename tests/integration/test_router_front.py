@@ -58,6 +58,18 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+async def test_a_head_in_other_lines_is_refused_at_once(end: bytes) -> None:
+    async with running() as plane:
+        client = await plane.connect()
+        async with client.stream:
+            await client.send(get("/live").replace(b"\r\n", end))
+            answer = await client.answer()
+            assert (answer.status, answer.error["code"]) == (400, "bad_request")
+            assert "CR LF" in str(answer.error["message"])
+
+
+@pytest.mark.trio
 async def test_bytes_sent_during_a_stream_are_the_next_request() -> None:
     release = trio.Event()
 

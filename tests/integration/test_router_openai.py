@@ -23,6 +23,8 @@ from tests.support.sim_engine import RunningEngine, running_engine, until
 
 pytestmark = pytest.mark.trio
 T = TypeVar("T")
+NO_ANSWERS = ("half-an-event", "empty")
+"""Streams whose engine gave no whole answer, of which clients are told through the router alone."""
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Why is the sky blue?"}]
 TOOLS: list[openai.types.chat.ChatCompletionToolUnionParam] = [
     {
@@ -364,7 +366,7 @@ async def test_a_clients_own_retry_finds_the_replica_that_became_ready() -> None
     assert [row.status for row in plane.state.rows if row.status == 200] == [200]
 
 
-@pytest.mark.parametrize("name", [name for name in corpus("sse") if name != "half-an-event"])
+@pytest.mark.parametrize("name", [name for name in corpus("sse") if name not in NO_ANSWERS])
 async def test_a_stream_reads_alike_through_the_router_and_without_it(name: str) -> None:
     def read(client: openai.OpenAI) -> tuple[str, str]:
         said = ""
@@ -380,6 +382,17 @@ async def test_a_stream_reads_alike_through_the_router_and_without_it(name: str)
         without = await using(plane, read, base_url=f"{plane.engines[0].endpoint}/v1")
         await settled(plane)
     assert through == without
+
+
+async def test_a_stream_of_nothing_is_an_error_and_no_empty_answer() -> None:
+    def read(client: openai.OpenAI) -> None:
+        with pytest.raises(openai.InternalServerError) as failed:
+            client.chat.completions.create(model="m", messages=QUESTION, stream=True)
+        assert failed.value.status_code == 502
+
+    async with running(stream_of("empty")) as plane:
+        await using(plane, read)
+        await settled(plane)
 
 
 async def test_half_an_event_at_the_end_is_no_silent_loss() -> None:

@@ -197,9 +197,11 @@ def test_events_compressed_unasked_are_passed_on_as_they_are() -> None:
         assert r.client.received().partition(b"\r\n\r\n")[2] == packed
 
 
-def test_an_answer_without_length_ends_with_the_connection() -> None:
+@pytest.mark.parametrize("framing", [b"", b"Transfer-Encoding: identity\r\n", b"Connection: close\r\n"])
+def test_an_answer_without_length_ends_with_the_connection(framing: bytes) -> None:
     with rig() as r:
-        r.say(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", b'{"usage":', b'{"completion_tokens":4}}')
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%b\r\n" % framing
+        r.say(head, b'{"usage":', b'{"completion_tokens":4}}')
         r.engine.close()
         r.turn()
         assert r.ended is End.COMPLETE

@@ -327,6 +327,32 @@ async def test_an_idle_connection_the_engine_closed_costs_no_attempt() -> None:
 
 
 @pytest.mark.trio
+async def test_a_408_about_an_idle_connection_costs_no_attempt_and_one_about_a_request_is_the_clients() -> None:
+    ending = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    turns = [0]
+
+    async def behave(exchange: Exchange) -> None:
+        turns[0] += 1
+        if turns[0] == 2:  # said of the connection while the request was on its way
+            await exchange.send(ending)
+            await exchange.close()
+        else:
+            await exchange.send(json_answer(COMPLETION))
+
+    async with running(behave) as plane:
+        for _ in range(2):
+            assert (await plane.ask(post(chat()))).status == 200
+        plane.engines[0].behaviour = answering(json_answer({"error": {"message": "slow"}}, b"408 Timeout"))
+        for _ in range(2):
+            answer = await plane.ask(post(chat()))
+            assert (answer.status, json.loads(answer.body)["error"]) == (408, {"message": "slow"})
+        await settled(plane)
+        assert [row.attempts for row in plane.state.rows] == [1] * 4
+        assert (len(plane.engines[0].received), plane.engines[0].connections) == (5, 2)
+        assert not plane.state.breakers
+
+
+@pytest.mark.trio
 async def test_engine_connections_are_kept() -> None:
     async with running(streaming(["ok"])) as plane:
         for _ in range(5):

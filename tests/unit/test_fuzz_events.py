@@ -65,7 +65,9 @@ def is_usage_only(data: bytes) -> bool:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return isinstance(document, dict) and document.get("choices") == [] and isinstance(document.get("usage"), dict)
+    if not isinstance(document, dict) or not isinstance(document.get("usage"), dict):
+        return False
+    return not document.get("choices") and not document.get("error")
 
 
 def ending(sent: bytes, got: bytes) -> bytes:

@@ -179,6 +179,27 @@ async def test_a_question_never_answered_is_given_up(feed: Feed, autojump_clock:
 
 
 @pytest.mark.trio
+@pytest.mark.case("C13")
+async def test_an_answer_to_a_question_given_up_before_a_change_is_not_believed(
+    feed: Feed, autojump_clock: Clock
+) -> None:
+    """It was read before the change, and comes when the key is asked for anew."""
+    assert await refused(lambda: feed.cache.authenticate(KEY, CLIENT)) == 503
+    await trio.sleep(LOOKUP_EXPIRES_S)
+    feed.cache.sweep()
+    feed.cache.changed(KEY.hex())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused, partial(feed.cache.authenticate, KEY, CLIENT))
+        await trio.testing.wait_all_tasks_blocked()
+        feed.answer(ALICE)
+        await trio.testing.wait_all_tasks_blocked()
+        assert feed.cache.cached(KEY) is None
+        feed.answer(None)
+    assert feed.asked == [KEY.hex()] * 3
+    assert await refused(lambda: feed.cache.authenticate(KEY, CLIENT)) == 401
+
+
+@pytest.mark.trio
 async def test_nobodys_key_is_cached_briefly(feed: Feed, autojump_clock: Clock) -> None:
     """It may be created a moment later."""
     async with trio.open_nursery() as nursery:

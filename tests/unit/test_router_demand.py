@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from llmgw.core.prices import Prices
 from llmgw.core.routing import RoutedModel
 from llmgw.router.charge import LIKELY_OUTPUT_TOKENS, TEMPLATE_TOKENS, UNKNOWN_OUTPUT_TOKENS, cost_of, demand_of
-from llmgw.router.requests import read_fields
+from llmgw.router.ports import Refusal
+from llmgw.router.requests import check_max_output, read_fields
 from llmgw.router.routes import Route
 from llmgw.router.scopes import Demand
 from llmgw.router.token_usage import Usage
@@ -82,3 +83,38 @@ def test_nothing_costs_more_than_the_worst(
     prompt = data.draw(st.integers(0, min(len(body) + TEMPLATE_TOKENS, 400)))
     usage = Usage(prompt, data.draw(st.integers(0, prompt)), data.draw(st.integers(0, most)))
     assert cost_of(usage, model) <= demand.worst_micros
+
+
+@pytest.mark.parametrize("route", [Route.CHAT, Route.COMPLETIONS])
+def test_what_an_engine_heeds_under_another_name_is_reserved_and_bounded(route: Route) -> None:
+    """As llama.cpp does, which prefers its own names; `best_of` answers are written, though fewer are read."""
+    asked: dict[str, object] = {"messages": MESSAGES, "prompt": "hi", "max_tokens": 1}
+    demand, _ = wanted(asked | {"n_predict": 50}, route=route)
+    assert (demand.output_tokens, demand.asked) == (50, True)
+    assert wanted(asked | {"n_cmpl": 3}, route=route)[0].output_tokens == 3
+    assert wanted(asked | {"n": 2, "best_of": 5, "n_predict": 4}, route=route)[0].output_tokens == 20
+    assert wanted(asked | {"n_predict": None, "n_cmpl": None}, route=route)[0].output_tokens == 1
+    fields = read_fields(json.dumps({"model": "m"} | asked | {"n_predict": 1025}).encode(), route)
+    with pytest.raises(Refusal) as refused:
+        check_max_output(fields, MODEL, route)
+    assert refused.value.param == "n_predict"
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ('"n_predict": -1', "n_predict"),
+        ('"n_cmpl": 0', "n_cmpl"),
+        ('"best_of": 129', "best_of"),
+        ('"n_predict": 9, "n_predict": 1', "n_predict"),
+        ('"n_cmpl": 9, "n\\u005fcmpl": 1', "n_cmpl"),
+    ],
+)
+def test_another_name_has_the_bounds_of_the_first(more: str, param: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        read_fields(b'{"model": "m", "messages": [], %b}' % more.encode(), Route.CHAT)
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_other_names_mean_nothing_where_nothing_is_written() -> None:
+    assert wanted({"input": "hi", "n_predict": -1}, route=Route.EMBEDDINGS)[0].output_tokens == 0

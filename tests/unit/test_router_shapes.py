@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.router.engine_errors import engine_refusal, looked_into
+from llmgw.router.engine_errors import cut_refusal, engine_refusal
 from llmgw.router.errors import engine_failed
 from llmgw.router.limits import MAX_EVENT_BYTES
 from llmgw.router.routes import Route
@@ -16,6 +16,7 @@ from llmgw.router.token_usage import Usage, usage_at_end, usage_from
 from llmgw.router.typed_events import TypedEvents
 from tests.support.typed_streams import message_stream, response_stream, speech_stream, typed
 
+SAID = {"input_tokens": 9, "output_tokens": 4}
 STREAMS = {
     "responses": (RESPONSES, response_stream(["He", "llo é🙂", '"usage"'], usage=(9, 4, 3)), Usage(9, 3, 4), 3),
     "messages": (ANTHROPIC, message_stream(["He", "llo é🙂", '"error"'], usage=(2, 7, 3)), Usage(9, 7, 3), 3),
@@ -202,8 +203,7 @@ def test_other_errors_are_the_clients_and_in_its_shape() -> None:
     assert engine_refusal(Route.RESPONSES, 404, missing) is None
     for own in (b'{"error":"no such adapter"}', b'{"detail":"The model x is not loaded"}'):
         assert engine_refusal(Route.CHAT, 404, own) is None
-    assert not looked_into(Route.RESPONSES, 400)
-    assert looked_into(Route.MESSAGES, 400)
+    assert engine_refusal(Route.RESPONSES, 400, missing) is None
     told = engine_refusal(Route.MESSAGES, 400, b'{"error":{"message":"too long","type":"x","code":7}}')
     assert told is not None
     assert json.loads(ANTHROPIC.body(told)) == {
@@ -215,3 +215,42 @@ def test_other_errors_are_the_clients_and_in_its_shape() -> None:
     blank = engine_refusal(Route.MESSAGES, 422, b"\xff\xfe")
     assert blank is not None
     assert blank.message == "The model's engine answered 422."
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"error":{"message":"too long","type":"x","code":"c"}}', ("too long", "x", "c")),
+        (b'{"error":{"mess', ("The model's engine answered 413.", "invalid_request_error", None)),
+        (b"", ("The model's engine answered 413.", "invalid_request_error", None)),
+    ],
+)
+def test_an_error_that_broke_off_is_told_as_far_as_it_can_be_read(
+    body: bytes, said: tuple[str, str, str | None]
+) -> None:
+    told = cut_refusal(Route.CHAT, 413, body)
+    assert (told.status, told.message, told.type, told.code) == (413, *said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "documents"),
+    [
+        (RESPONSES, [{"type": "response.completed", "response": {"id": "r"}, "usage": SAID}]),
+        (RESPONSES, [{"type": "response.completed", "response": {"usage": None}, "usage": SAID}]),
+        (ANTHROPIC, [{"type": "message_delta", "delta": {"stop_reason": "end_turn", "usage": SAID}}]),
+        (
+            ANTHROPIC,
+            [
+                {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}},
+                {"type": "message_stop", "usage": None},
+            ],
+        ),
+    ],
+)
+def test_usage_in_an_odd_place_of_a_typed_stream_is_read(shape: TypedShape, documents: list[dict[str, object]]) -> None:
+    events = shape.events(withhold=False)
+    for document in documents:
+        events.feed(typed(str(document["type"]), document))
+    assert events.usage is not None
+    assert (events.usage.input_tokens, events.usage.output_tokens) == (9, 4)
