@@ -17,7 +17,6 @@ from agent.provision.uv import BuildFailed, Runner, ToolFailed, environment, fin
 from llmgw.core.units import size
 
 MARKER = "llmgw-ready.json"
-INSTALL_TIMEOUT_S = 4 * 3600.0
 ASK_TIMEOUT_S = 300.0
 CHECK_TIMEOUT_S = 300.0
 FIRST_DAY = date(2015, 1, 1)
@@ -86,7 +85,7 @@ def build(order: Order, runner: Runner) -> Ready:
     dated = ["--exclude-newer", as_of] if as_of else []
     install = [uv, "pip", "install", "--python", str(python), *source, *dated, requirement, *_beside(order)]
     try:
-        runner.run(install, env=env, what=f"installing {requirement}", timeout_s=INSTALL_TIMEOUT_S)
+        runner.run(install, env=env, what=f"installing {requirement}")
     except BuildFailed as error:
         # uv's own words for a full disk are about a file in its cache.
         if shutil.disk_usage(order.root).free < recipe.disk_bytes // 100:

@@ -1,4 +1,4 @@
-"""uv, run under a deadline: every line it says goes to a file and, the last one, to whoever watches."""
+"""uv, run while it moves: every line it says goes to a file and, the last one, to whoever watches."""
 
 import contextlib
 import os
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from llmgw.core.errors import LlmgwError
+from llmgw.transfer.tool_moves import written_bytes
 
 STALL_S = 1800.0
-"""A tool that says nothing for so long is ended: a large download says how far it is."""
+"""A tool that says and writes nothing for so long is ended. uv says nothing while it downloads, and it writes."""
 MAX_LOG_BYTES = 4 * 1024 * 1024
 """Of a log that a new build goes on with; one that fails is tried again for as long as nobody mends it."""
 LAST_LINES = 3
@@ -82,8 +83,13 @@ class Runner:
             print("#", line, file=log)
         self._told(line)
 
-    def run(self, argv: Sequence[str], *, env: Mapping[str, str], what: str, timeout_s: float) -> list[str]:
-        """The lines it said; raises BuildFailed when it fails, hangs or is stopped. Blocking."""
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str], what: str, timeout_s: float | None = None
+    ) -> list[str]:
+        """The lines it said; raises BuildFailed when it fails, hangs or is stopped. Blocking.
+
+        Without `timeout_s` it may take as long as it moves.
+        """
         if self._stopped.is_set():
             raise BuildFailed(f"{what} was stopped")
         lines: list[str] = []
@@ -141,18 +147,19 @@ def _reason(lines: Sequence[str]) -> str:
 class _Watch:
     """Ends a tool that takes too long or has stalled."""
 
-    def __init__(self, process: subprocess.Popen[str], timeout_s: float) -> None:
+    def __init__(self, process: subprocess.Popen[str], timeout_s: float | None) -> None:
         self.why = ""
         self._process = process
         self._timeout_s = timeout_s
         self._over = threading.Event()
-        self._began = self._heard_at = time.monotonic()
+        self._written = 0
+        self._began = self._moved_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="tool-watch", daemon=True)
         self._thread.start()
 
     def heard(self) -> None:
         """It said something."""
-        self._heard_at = time.monotonic()
+        self._moved_at = time.monotonic()
 
     def end(self) -> None:
         """It has ended."""
@@ -162,10 +169,12 @@ class _Watch:
     def _run(self) -> None:
         while not self._over.wait(0.2):
             now = time.monotonic()
-            if now - self._began > self._timeout_s:
+            if (written := written_bytes(self._process.pid)) > self._written:
+                self._written, self._moved_at = written, now
+            if self._timeout_s is not None and now - self._began > self._timeout_s:
                 self.why = f"did not end within {self._timeout_s:g} s"
-            elif now - self._heard_at > STALL_S:
-                self.why = f"said nothing for {STALL_S:g} s"
+            elif now - self._moved_at > STALL_S:
+                self.why = f"neither said nor wrote anything for {STALL_S:g} s"
             if self.why:
                 _end(self._process)
                 return

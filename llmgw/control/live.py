@@ -306,6 +306,7 @@ class LiveFeed:
                 self._moments,
                 counts.breaker(replica_id),
                 counts.load(replica_id),
+                self._weights.limit_of(replica.progress),
             )
             self.table.put("replicas", replica_id, row)
 

@@ -69,9 +69,17 @@ def model_row(info: ModelInfo) -> ModelRow:
 
 
 def replica_row(
-    replica: Replica, in_flight: int, moments: Moments, breaker: str = "", load: EngineLoad = NOTHING_SAID
+    replica: Replica,
+    in_flight: int,
+    moments: Moments,
+    breaker: str = "",
+    load: EngineLoad = NOTHING_SAID,
+    limited: str = "",
 ) -> ReplicaRow:
-    """A replica, its download in figures and its last word as it was said; `load` is what its engine says."""
+    """A replica, its download in figures and its last word as it was said; `load` is what its engine says.
+
+    `limited` says what limits the speed of its weights on their way, for a replica without a word.
+    """
     progress = replica.progress
     return ReplicaRow(
         id=replica.id,
@@ -97,7 +105,7 @@ def replica_row(
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
         if progress and progress.phase
         else None,
-        message=replica.message,
+        message=replica.message or limited,
         running=load.running,
         waiting=load.waiting,
         kv_used=load.kv_used,

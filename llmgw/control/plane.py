@@ -37,6 +37,7 @@ from llmgw.control.requests import RequestReader
 from llmgw.control.samples import SampleService
 from llmgw.control.scopes import ScopeService
 from llmgw.control.traffic import TrafficMeter
+from llmgw.control.weights_pace import limited_fetch
 from llmgw.control.weights_service import WeightsService
 from llmgw.core.catalog import Model
 from llmgw.core.errors import LlmgwError
@@ -143,7 +144,13 @@ class Plane(KeyPlane, BandPlane, WeightsPlane, EnginePlane, SamplePlane):
         takes, loads = self._inventory.takes, self._inventory.loads
         return tuple(
             views.replica_info(
-                r, snapshot, breakers.state_of(found, r.id), takes(r), loads.of(r.id), loads.failures(r.id)
+                r,
+                snapshot,
+                breakers.state_of(found, r.id),
+                takes(r),
+                loads.of(r.id),
+                loads.failures(r.id),
+                limited_fetch(self._mirror, r.progress),
             )
             for r in chosen
         )

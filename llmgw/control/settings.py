@@ -8,6 +8,8 @@ import msgspec
 from llmgw.api.types import Setting
 from llmgw.control.history import metrics_store, metrics_token
 from llmgw.control.history.metrics_store import StoreSettings
+from llmgw.control.weights_pace import KEYS as PACE
+from llmgw.control.weights_pace import Pace, check_speed
 from llmgw.core import seen_rules
 from llmgw.core.admission import Admission, read_bands
 from llmgw.core.errors import InvalidInput, NotFound
@@ -94,6 +96,10 @@ def _seen(
     return SettingKind(key=SEEN[name], type=type(default), default=default, doc=doc, check=check, check_text=check_text)
 
 
+def _pace(name: str, doc: str) -> SettingKind:
+    return SettingKind(key=PACE[name], type=float, default=0.0, doc=doc, check=check_speed)
+
+
 KINDS: Mapping[str, SettingKind] = {
     kind.key: kind
     for kind in (
@@ -144,6 +150,8 @@ KINDS: Mapping[str, SettingKind] = {
             "Share of requests traced, 0 to 1, where the client does not say whether it traces.",
             seen_rules.check_sample,
         ),
+        _pace("download_mb_s", "MB (10**6 bytes) a second that the mirror takes from outside at most; 0 is no limit."),
+        _pace("serve_mb_s", "MB a second that the mirror gives to all nodes together at most; 0 is no limit."),
         SettingKind(
             key="monitor.prometheus.url",
             type=str,
@@ -245,6 +253,17 @@ def seen(stored: Mapping[str, bytes]) -> Seen:
             with contextlib.suppress(InvalidInput):
                 values[name] = decode(key, raw)
     return msgspec.convert(values, Seen)
+
+
+def pace(stored: Mapping[str, bytes]) -> Pace:
+    """How fast weights may move under the stored settings; a value that no longer fits is the default."""
+    values: dict[str, float] = {}
+    for name, key in PACE.items():
+        raw = stored.get(key)
+        if raw is not None:
+            with contextlib.suppress(InvalidInput):
+                values[name] = float(decode(key, raw))
+    return Pace(**values)
 
 
 def metrics_store_of(stored: Mapping[str, bytes]) -> StoreSettings:

@@ -7,6 +7,7 @@ import trio
 
 from llmgw.control import settings
 from llmgw.control.history.metrics_store import StoreSettings
+from llmgw.control.weights_pace import Pace
 from llmgw.core.admission import Admission
 from llmgw.core.requests import Seen
 from llmgw.core.routing import Scoring, Timeouts
@@ -26,6 +27,7 @@ class SettingsInForce:
         self.seen = Seen()
         self.admission = Admission()
         self.metrics_store = StoreSettings()
+        self.pace = Pace()
 
     async def read(self, store: Store) -> None:
         """Take in what the store holds, one reading after the other, so that none goes back. Raises Unavailable."""
@@ -41,3 +43,4 @@ class SettingsInForce:
         self.seen = settings.seen(values)
         self.admission = settings.admission(values)
         self.metrics_store = settings.metrics_store_of(values)
+        self.pace = settings.pace(values)

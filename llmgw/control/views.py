@@ -126,10 +126,12 @@ def replica_info(
     takes: ReplicaFigures = NOTHING_TAKEN,
     load: EngineLoad = NOTHING_SAID,
     load_failures: int | None = None,
+    limited: str = "",
 ) -> ReplicaInfo:
     """A replica as of now.
 
-    `breaker` is what the routers make of it, `takes` what its engine takes of the node, `load` what that says itself.
+    `breaker` is what the routers make of it, `takes` what its engine takes of the node, `load` what that says itself,
+    `limited` what limits the speed of its weights on their way.
     """
     progress = replica.progress
     return ReplicaInfo(
@@ -156,7 +158,7 @@ def replica_info(
         progress=ProgressInfo(phase=progress.phase, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes)
         if progress
         else None,
-        message=progress_sentence(replica) or replica.message,
+        message=", ".join(filter(None, (progress_sentence(replica), limited))) or replica.message,
         cpu_percent=takes.cpu_percent,
         resident_bytes=takes.memory_bytes,
         running=load.running,

@@ -1,5 +1,6 @@
 """The mirror as the reconciler sees it: is the source here, and what do the weights say of themselves."""
 
+from llmgw.control.weights_pace import limited
 from llmgw.core.catalog import ModelFacts
 from llmgw.core.snapshot import WeightsState
 from llmgw.core.sources import SimSource, parse_source
@@ -30,7 +31,7 @@ class MirrorWeights:
         return WeightsState(
             ready=status.state is SetState.READY,
             failed=status.state is SetState.FAILED,
-            message=sentence(status),
+            message=sentence(status, self._mirror.downloads.bytes_s),
         )
 
     def facts(self, source: str) -> ModelFacts | None:
@@ -48,8 +49,8 @@ def simulated_facts(source: str) -> ModelFacts | None:
     return ModelFacts(weights_bytes=round(parsed.weights_gb * GB), kv_bytes_per_token=round(parsed.kv_kb * 1000))
 
 
-def sentence(status: SetStatus) -> str:
-    """`the mirror fetches 41% of 98 MB`; a failure in its own words."""
+def sentence(status: SetStatus, limit_bytes_s: int = 0) -> str:
+    """`the mirror fetches 41% of 98 MB, limited to 20 MB/s in all`; a failure in its own words."""
     if status.state is SetState.READY:
         return ""
     if status.state is SetState.FAILED:
@@ -63,6 +64,7 @@ def sentence(status: SetStatus) -> str:
         return doing
     if status.message:
         return f"on the mirror, {status.message}"
+    why = f", {limited(limit_bytes_s)}" if limit_bytes_s and status.state is SetState.FETCHING else ""
     if status.total_bytes:
-        return f"{doing} {100 * status.done_bytes // status.total_bytes}% of {size(status.total_bytes)}"
-    return f"{doing} {size(status.done_bytes)}"
+        return f"{doing} {100 * status.done_bytes // status.total_bytes}% of {size(status.total_bytes)}{why}"
+    return f"{doing} {size(status.done_bytes)}{why}"

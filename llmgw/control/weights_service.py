@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from llmgw.api.types import Result, WeightsFetch, WeightsInfo, WeightsVerify
 from llmgw.api.watch import WeightsRow
 from llmgw.control.catalog import Catalog
@@ -9,6 +11,8 @@ from llmgw.control.leadership import Leadership
 from llmgw.control.live_rows import models_by_source, weights_row
 from llmgw.control.weights import sentence
 from llmgw.control.weights_orphans import OrphanSets
+from llmgw.control.weights_pace import limited, limited_fetch
+from llmgw.core.cluster import FetchProgress
 from llmgw.core.errors import Conflict, InvalidInput, NotFound
 from llmgw.core.sources import SimSource, format_source, parse_source, shown_source
 from llmgw.core.units import plural, size
@@ -31,7 +35,7 @@ class WeightsService:
         """Every set by its source; simulated models have none."""
         needed = models_by_source(self._sources())
         return {
-            status.source: weights_row(status, needed.get(status.source, ()), self._revision(status))
+            status.source: weights_row(self._timed(status), needed.get(status.source, ()), self._revision(status))
             for status in self._mirror.sets()
             if not status.source.startswith("sim:")
         }
@@ -60,6 +64,10 @@ class WeightsService:
             for row in self.rows().values()
         )
 
+    def limit_of(self, progress: FetchProgress | None) -> str:
+        """What limits the speed of weights on their way to a node; nothing where nothing does."""
+        return limited_fetch(self._mirror, progress)
+
     def models_of(self, sources: Iterable[str]) -> set[str]:
         """Models that need one of the sources."""
         asked = set(sources)
@@ -75,7 +83,8 @@ class WeightsService:
             stored_audit.record, actor=actor, action="weights.fetch", target=shown_source(source)
         )
         status = self._mirror.ensure(source, now=True)
-        return Result(message=f"{shown_source(source)}: {sentence(status) or f'ready, {size(status.total_bytes)}'}")
+        said = sentence(status, self._mirror.downloads.bytes_s)
+        return Result(message=f"{shown_source(source)}: {said or f'ready, {size(status.total_bytes)}'}")
 
     async def verify(self, request: WeightsVerify, *, actor: str) -> Result:
         """Have a set read back against its manifest; raises NotFound, or Conflict while it is not whole."""
@@ -122,6 +131,12 @@ class WeightsService:
         given = {entry.model.name: entry.model.source for entry in self._catalog.entries() if entry.model.source}
         self._canonical = {source: self._canonical.get(source) or _canonical(source) for source in given.values()}
         return {name: self._canonical[source] for name, source in given.items()}
+
+    def _timed(self, status: SetStatus) -> SetStatus:
+        """With what limits its speed as the last word, while it comes and says nothing itself."""
+        if status.state is not SetState.FETCHING or status.message:
+            return status
+        return msgspec.structs.replace(status, message=limited(self._mirror.downloads.bytes_s))
 
     def _revision(self, status: SetStatus) -> str:
         if status.state is not SetState.READY:

@@ -58,7 +58,9 @@ async def serve(
             problem = _Problem(code=error.code, message=error.message, status=error.http_status)
             return _json(problem, status=error.http_status)
 
-    await serve_http(handle, host=host, port=port, ssl_context=ssl_context, task_status=task_status)
+    await serve_http(
+        handle, host=host, port=port, ssl_context=ssl_context, limit=mirror.serving, task_status=task_status
+    )
 
 
 def _check_token(authorization: str, token: str) -> None:

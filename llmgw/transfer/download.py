@@ -6,7 +6,7 @@ emptied only when its bytes cannot belong to the file any more.
 
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -24,16 +24,22 @@ from llmgw.transfer.errors import (
     disk_error,
     free_bytes,
 )
-from llmgw.transfer.http import Remote, Response, redacted, request
+from llmgw.transfer.gunzip import Gunzip
+from llmgw.transfer.http import RECEIVE_BYTES, Remote, Response, redacted, request
+from llmgw.transfer.limit import PIECE_S, Limit
 from llmgw.transfer.part import Part
 from llmgw.transfer.ranges import content_range, unsatisfied_total
 
 ATTEMPTS = 6
+"""In a row: one that brought `MOVED_BYTES` more than any before counts as the first again."""
+MOVED_BYTES = 1024 * 1024
 FIRST_PAUSE_S = 2.0
 """After the first failed attempt; doubles with each."""
 LONGEST_PAUSE_S = 30.0
 CHUNK_BYTES = 1024 * 1024
 """Written at once: what a kill may cost."""
+WRITE_S = 0.25
+"""Under a limit, what it lets through in this time is written at once where that is less: progress is told as often."""
 KEPT = "what arrived is kept and the next fetch carries on from it"
 _PAGES = ("text/html", "application/xhtml+xml")
 _PAGE_NAMES = (".html", ".htm", ".xhtml")
@@ -55,6 +61,8 @@ class Policy:
     free_bytes: Callable[[Path], int] = free_bytes
     room: Callable[[Path, int], None] | None = None
     """Asked for space for a path in bytes where others fetch too; raises DiskFull. None: what is free is to be had."""
+    limit: Limit = field(default_factory=Limit)
+    """How fast all downloads under this policy and its copies go together."""
 
     def make_room(self, path: Path, needed: int) -> None:
         """Return if `needed` bytes may be written for `path`; raises DiskFull before the first is."""
@@ -144,9 +152,9 @@ class _Download:
             self._part.close()
 
     async def _try(self) -> Downloaded:
-        pause = self._policy.first_pause_s
-        reason: Interrupted
-        for attempt in range(1, self._policy.attempts + 1):
+        failed = emptied = 0
+        pause, furthest = self._policy.first_pause_s, self._part.size
+        while True:
             try:
                 await self._rehash()
                 if self._wanted.size is None or self._part.size < self._wanted.size:
@@ -154,13 +162,20 @@ class _Download:
                 return await self._finish()
             except _MadeEmpty as error:
                 await self._empty()
-                reason = error
+                # These stay counted whatever follows, so that bytes which never fit are not fetched for ever.
+                failed, emptied, furthest = failed + 1, emptied + 1, 0
+                reason: Interrupted = error
+                pause_s = 0.0
             except Interrupted as error:
-                reason = error
-                if attempt < self._policy.attempts:
-                    await self._policy.sleep(max(pause, min(error.retry_after_s, self._policy.longest_pause_s)))
-                    pause = min(2 * pause, self._policy.longest_pause_s)
-        raise Interrupted(f"{reason.message} (tried {self._policy.attempts} times; {KEPT})") from reason
+                if self._part.size >= furthest + MOVED_BYTES:
+                    failed, pause, furthest = emptied, self._policy.first_pause_s, self._part.size
+                failed, reason = failed + 1, error
+                pause_s = max(pause, min(error.retry_after_s, self._policy.longest_pause_s))
+                pause = min(2 * pause, self._policy.longest_pause_s)
+            if failed >= self._policy.attempts:
+                raise Interrupted(f"{reason.message} (tried {self._policy.attempts} times; {KEPT})") from reason
+            if pause_s:
+                await self._policy.sleep(pause_s)
 
     async def _attempt(self) -> None:
         headers = {"Accept-Encoding": "identity"}
@@ -179,8 +194,8 @@ class _Download:
 
     async def _prepare(self, response: Response) -> bool:
         """Make the part fit the answer: keep it for the right 206, empty it for a 200. True when the body is gzip."""
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        etag = response.headers.get("etag", "")
+        encoding = response.headers.get("content-encoding", "identity").strip().lower().removeprefix("x-")
+        etag = self._validator(response)
         self._check_kind(response)
         if response.status == 206:
             self._check_partial(response, encoding, etag)
@@ -190,6 +205,9 @@ class _Download:
             raise Interrupted(
                 f"{redacted(response.url)} answers {encoding[:20]!r}-encoded though identity was asked for"
             )
+        piece = content_range(response.headers.get("content-range", ""))
+        if piece is not None and (piece.start or piece.total not in (None, piece.end)):
+            raise _MadeEmpty(f"{redacted(response.url)} answers a range as if it were the whole file")
         gzipped = encoding == "gzip"
         if not gzipped:
             # Before the part is emptied: a page in the file's place must not cost what arrived.
@@ -202,6 +220,11 @@ class _Download:
         if etag and not gzipped:
             await self._file(self._part.remember, etag)
         return gzipped
+
+    def _validator(self, response: Response) -> str:
+        """What tells this version of the file from others: its ETag, or its date where no checksum will tell."""
+        etag = response.headers.get("etag", "")
+        return etag or ("" if self._wanted.sha256 else response.headers.get("last-modified", ""))
 
     def _check_kind(self, response: Response) -> None:
         """A page for people, as a proxy's login gives, is never the file, even where its size and sum are not known."""
@@ -218,8 +241,8 @@ class _Download:
             raise _MadeEmpty(f"{where} answers another range than bytes {self._part.size} on")
         if response.length not in (None, found.end - found.start):
             raise _MadeEmpty(f"{where} answers {response.length} bytes as a range of {found.end - found.start}")
-        if self._part.etag and etag and etag != self._part.etag:
-            raise _MadeEmpty(f"{where} holds another file than the one begun (its ETag changed)")
+        if etag and etag != self._part.etag and _alike(etag, self._part.etag):
+            raise _MadeEmpty(f"{where} holds another file than the one begun (its ETag or date changed)")
         if found.total is not None:
             if self._total and found.total != self._total:
                 raise _MadeEmpty(f"{where} holds {found.total} bytes where {self._total} were expected")
@@ -233,7 +256,8 @@ class _Download:
         """416: nothing follows what is here. That is the whole file only if the sizes agree."""
         told = unsatisfied_total(response.headers.get("content-range", ""))
         total = self._total if told is None else told
-        if not self._part.size or (total and total != self._part.size):
+        # Where nobody says how large the file is, a larger one that was replaced would pass for whole.
+        if not self._part.size or total != self._part.size:
             raise _MadeEmpty(f"{redacted(response.url)} has no bytes after {self._part.size}")
         self._learn_total(total)
 
@@ -250,15 +274,16 @@ class _Download:
 
     async def _receive(self, response: Response, gzipped: bool) -> None:
         """Append the body in chunks; what arrived is written even when the rest does not come."""
-        unzip = zlib.decompressobj(31) if gzipped else None
-        pending = _Pending()
+        unzip = Gunzip() if gzipped else None
+        pending, limit = _Pending(), self._policy.limit
         try:
-            while data := await response.receive():
+            while data := await response.receive(limit.within(PIECE_S, RECEIVE_BYTES)):
                 pending.add(data if unzip is None else unzip.decompress(data, CHUNK_BYTES))
+                await limit.pay(len(data))
                 while unzip is not None and unzip.unconsumed_tail:
                     await self._write(pending)
                     pending.add(unzip.decompress(unzip.unconsumed_tail, CHUNK_BYTES))
-                if pending.size >= CHUNK_BYTES:
+                if pending.size >= limit.within(WRITE_S, CHUNK_BYTES):
                     await self._write(pending)
         except zlib.error as error:
             raise _MadeEmpty(f"{redacted(response.url)} answers gzip that cannot be read ({error})") from error
@@ -329,6 +354,11 @@ class _Download:
 
     def _disk_error(self, error: OSError) -> TransferError:
         return disk_error(error, self._wanted.target, needed_bytes=self._total - self._part.size)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether both validators are ETags, or both dates."""
+    return bool(one and other) and one.startswith(('"', "W/")) == other.startswith(('"', "W/"))
 
 
 def _check_status(response: Response) -> None:

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import httptools
 import trio
 
 from llmgw.transfer.errors import Interrupted, Refused
+from llmgw.transfer.moving import MovingStream
 from llmgw.transfer.tls import TlsStream
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -24,6 +25,8 @@ MAX_REDIRECTS = 6
 """A hub redirects once or twice to its content network."""
 RECEIVE_BYTES = 256 * 1024
 _PORTS = {"http": 80, "https": 443}
+_MAY_STAND = "%!#$&'()*+,/:;=?@[]~"
+"""In an address, besides letters and digits: what has a meaning there, and what is written as %XX already."""
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
 
@@ -75,12 +78,15 @@ class Response:
         text = self.headers.get("content-length", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
-    async def receive(self) -> bytes | bytearray:
-        """The next piece of the body, empty at its end; raises Interrupted when it is cut short."""
+    async def receive(self, most: int = RECEIVE_BYTES) -> bytes | bytearray:
+        """The next piece of the body, empty at its end; raises Interrupted when it is cut short.
+
+        No more than `most` bytes are taken from the connection for it; what came with the header is given as it is.
+        """
         while not self._chunks:
             if self._ended:
                 return b""
-            await self._feed()
+            await self._feed(most)
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         return data
@@ -103,11 +109,10 @@ class Response:
             if not self._started and self._header_bytes > MAX_HEADER_BYTES:
                 raise Refused(f"{redacted(self.url)} answers with a header of more than {MAX_HEADER_BYTES} bytes")
 
-    async def _feed(self) -> None:
+    async def _feed(self, most: int = RECEIVE_BYTES) -> None:
         host = self._host
         try:
-            with trio.fail_after(self._timeouts.stall_s):
-                data = await self._stream.receive_some(RECEIVE_BYTES)
+            data = await self._stream.receive_some(most)
         except trio.TooSlowError as error:
             raise Interrupted(f"{host} sent nothing for {self._timeouts.stall_s:g} s") from error
         except (OSError, trio.BrokenResourceError) as error:
@@ -177,7 +182,8 @@ async def request(
 ) -> AsyncIterator[Response]:
     """Send one request and give its answer; GET follows redirects. Raises Interrupted or Refused."""
     url = remote.url
-    everything = {**(remote.headers or {}), **(headers or {})}
+    # Where nothing is said of it, an answer may come in any encoding.
+    everything = {"Accept-Encoding": "identity", **(remote.headers or {}), **(headers or {})}
     for _ in range(MAX_REDIRECTS):
         async with AsyncExitStack() as stack:
             response = await stack.enter_async_context(_exchange(remote, url, method, everything, body))
@@ -185,7 +191,8 @@ async def request(
             if method != "GET" or response.status not in (301, 302, 303, 307, 308) or not location:
                 yield response
                 return
-        following = urljoin(url, location)
+        # Some servers write names there as they are, in UTF-8 and with blanks.
+        following = urljoin(url, quote(location.encode("latin-1"), safe=_MAY_STAND))
         if urlsplit(following).scheme not in _PORTS or (url.startswith("https:") and following.startswith("http:")):
             raise Refused(f"{redacted(url)} redirects to {redacted(following)}, which is not as safe as where it began")
         if _origin(following) != _origin(url):
@@ -232,8 +239,7 @@ async def _exchange(
         response = Response(stream, url, remote.timeouts)
         head = _head(split, proxy, method, headers, body)
         try:
-            with trio.fail_after(remote.timeouts.stall_s):
-                await stream.send_all(head + body)
+            await stream.send_all(head + body)
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             raise Interrupted(f"the connection to {split.hostname} broke ({_reason(error)})") from error
         await response.read_headers()
@@ -263,7 +269,8 @@ async def _connect(split: SplitResult, proxy: SplitResult | None, remote: Remote
     port = through.port or _PORTS[through.scheme]
     try:
         with trio.fail_after(remote.timeouts.connect_s):
-            stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
+            moving = MovingStream(await trio.open_tcp_stream(host, port), stall_s=remote.timeouts.connect_s)
+            stream: trio.abc.Stream = moving
             try:
                 if split.scheme == "https":
                     if proxy is not None:
@@ -281,6 +288,7 @@ async def _connect(split: SplitResult, proxy: SplitResult | None, remote: Remote
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise Refused(f"the certificate of {host}:{port} is not trusted: {cause.verify_message}") from error
         raise Interrupted(f"cannot connect to {host}:{port} ({_reason(error)})") from error
+    moving.stall_s = remote.timeouts.stall_s
     return stream
 
 

@@ -14,9 +14,7 @@ from llmgw.web.bodies import problem_response, refusal
 log = logging.getLogger("llmgw.web")
 
 BODY_TIMEOUT_S = 60.0
-"""A body that has not come whole by then ends in a refusal."""
-RESPONSE_TIMEOUT_S = 120.0
-"""A reader that has not taken an ordinary answer by then is cut; streams have no such limit."""
+"""A body that brings less than `bodies.STEP_BYTES` in this time, and not its end, is refused."""
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "timeout", 413: "too_large"}
 _SENTENCES = {
@@ -32,7 +30,8 @@ def new_app(name: str) -> QuartTrio:
     app = QuartTrio(name, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S
-    app.config["RESPONSE_TIMEOUT"] = RESPONSE_TIMEOUT_S
+    # A reader that takes nothing is cut by `serve`, and one that takes its answer slowly is not.
+    app.config["RESPONSE_TIMEOUT"] = None
     app.url_map.merge_slashes = False
     app.register_error_handler(LlmgwError, _refused)
     app.register_error_handler(HTTPException, _http_refused)

@@ -1,5 +1,6 @@
 """Bodies in and out: strict decoding that names the field, bounded bodies, problem documents, line streams."""
 
+import math
 from types import TracebackType
 from typing import TypeVar
 
@@ -17,6 +18,8 @@ from llmgw.core.strict import refuse_unknown
 
 MAX_BATCH_BYTES = 64 * 1024
 """Lines that wait are sent together up to this much."""
+STEP_BYTES = 16 * 1024
+"""Of a body, within its app's `BODY_TIMEOUT`: a slow one is taken, one that drips is not."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -38,7 +41,7 @@ class TooSlow(LlmgwError):
 async def read_body(request: Request, type_: type[S]) -> S:
     """The request's body as a `type_`; raises InvalidInput naming the field, TooLarge or TooSlow."""
     try:
-        data = await request.get_data(cache=False)
+        data = await _whole(request)
     except RequestEntityTooLarge as error:
         raise TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes") from error
     except RequestTimeout as error:
@@ -56,6 +59,25 @@ async def read_body(request: Request, type_: type[S]) -> S:
         raise InvalidInput("the body is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from error
+
+
+async def _whole(request: Request) -> bytes:
+    """All of the body; raises RequestEntityTooLarge or RequestTimeout."""
+    most, patience_s = request.max_content_length, request.body_timeout
+    data, step_at = bytearray(), 0
+    while True:
+        with trio.move_on_after(math.inf if patience_s is None else patience_s):
+            async for piece in request.body:
+                data += piece
+                if most is not None and len(data) > most:
+                    raise RequestEntityTooLarge
+                if len(data) - step_at >= STEP_BYTES:
+                    break
+            else:
+                return bytes(data)
+        if len(data) - step_at < STEP_BYTES:
+            raise RequestTimeout
+        step_at = len(data)
 
 
 def document(value: object, *, status: int = 200) -> Response:

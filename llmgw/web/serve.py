@@ -27,6 +27,7 @@ from hypercorn.utils import parse_socket_addr
 
 from llmgw.core.addresses import Address
 from llmgw.core.sockets import listen_tcp, listen_unix
+from llmgw.transfer.moving import send_to_socket
 from llmgw.web.strict import MAX_HEAD_BYTES, StrictProtocol
 
 log = logging.getLogger("llmgw.web")
@@ -252,14 +253,14 @@ class _Connection(TCPServer):
                 await super().protocol_send(event)
                 return
             async with self.send_lock:
-                with trio.move_on_after(STALL_S) as scope:
-                    try:
-                        await self.stream.send_all(event.data)
-                        return
-                    except (trio.BrokenResourceError, trio.ClosedResourceError):
-                        pass
-                if scope.cancelled_caught:
+                sock = cast("trio.SocketStream", self.stream).socket
+                try:
+                    await send_to_socket(sock, event.data, stall_s=STALL_S)
+                    return
+                except trio.TooSlowError:
                     log.warning("a peer did not read for %g s; its connection is cut", STALL_S)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    pass
                 await trio.aclose_forcefully(self.stream)
             await self.protocol.handle(Closed())
 

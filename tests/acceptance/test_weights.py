@@ -35,6 +35,21 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.join()
 
 
+def test_a_limit_is_said_and_its_end_lets_a_running_download_go(cluster: DemoCluster, source: str) -> None:
+    changed = cluster.ctl("config", "set", "weights.download_mb_s", "0.1")
+    assert changed.stderr == "weights.download_mb_s: 0.0 → 0.1\n"
+    cluster.ctl("weights", "fetch", source)
+    said = "limited to 100 kB/s in all"
+    wait_for("the word on it", lambda: said in cluster.ctl("weights").stdout)
+    (info,) = cluster.admin.weights()
+    assert info.state == "fetching"
+    cluster.ctl("config", "set", "weights.download_mb_s", "0")
+    wait_for("the set", lambda: [info for info in cluster.admin.weights() if info.state == "ready"])
+    assert said not in cluster.ctl("weights").stdout
+    assert on_mirror(cluster).read_bytes() == GGUF
+    cluster.ctl("--yes", "weights", "remove", source)
+
+
 def on_mirror(cluster: DemoCluster) -> Path:
     (path,) = cluster.data.rglob("mirror/sets/*/files/m.gguf")
     return path

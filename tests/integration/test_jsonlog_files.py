@@ -78,10 +78,15 @@ def test_a_full_disk_stops_nothing(tmp_path: Path) -> None:
     assert lines(path)[-1]["msg"] == "kept"
 
 
-def test_a_directory_that_goes_away_stops_nothing(tmp_path: Path) -> None:
+def test_a_directory_that_goes_away_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log" / "server.log"
     handler = jsonlog.setup(path, process="server")
     path.unlink()
     path.parent.rmdir()
     handler.close()
     logging.getLogger("x").error("lost")
+    path.parent.mkdir()
+    logging.getLogger("x").error("kept")
+    handler.flush()
+    assert [line["msg"] for line in lines(path)] == ["kept"]
+    assert capsys.readouterr().err == ""

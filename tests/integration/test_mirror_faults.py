@@ -30,6 +30,8 @@ DATA = tiny_llama(padding=6_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
 A_KILL_MAY_COST = CHUNK_BYTES + RECEIVE_BYTES
 """Bytes that were received and are not on disk yet."""
+LIMIT_BYTES_S = 20_000_000
+"""Slow enough that a life is killed while it waits for its limit, and a whole file takes a third of a second."""
 TO_THE_END = 1 / 6
 """So many lives are killed after their last byte, while the file is synced, renamed or read back."""
 
@@ -62,17 +64,24 @@ async def served(who: str, origin: FaultyFile) -> AsyncIterator[list[str]]:
 @pytest.mark.trio
 @pytest.mark.promise("A13")
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("who", ["mirror", "node"])
-async def test_a_fetch_killed_anywhere_among_faults_ends_right(tmp_path: Path, who: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "bytes_s", "enough"),
+    [("mirror", 0, KILLS), ("node", 0, KILLS), ("mirror", LIMIT_BYTES_S, KILLS // 2)],
+    ids=["mirror", "node", "limited mirror"],
+)
+async def test_a_fetch_killed_anywhere_among_faults_ends_right(
+    tmp_path: Path, who: str, bytes_s: int, enough: int
+) -> None:
     dice = random.Random(f"{who} among faults")
     origin = FaultyFile(DATA, dice)
     root = tmp_path / "root"
     sent = resets = kills = lives = held = 0
-    faults = [fault for fault in FAULTS for _ in range(-(-KILLS // len(FAULTS)))]
+    faults = [fault for fault in FAULTS for _ in range(-(-enough // len(FAULTS)))]
     dice.shuffle(faults)
     async with served(who, origin) as arguments:
         command = [sys.executable, "-m", "tests.support.fetch_child", who, str(root), *arguments]
-        while kills < KILLS:
+        command += [str(bytes_s)] if bytes_s else []
+        while kills < enough:
             origin.next_life(faults[lives % len(faults)], 2 if dice.random() < TO_THE_END else dice.random())
             killed = await _live(command, origin, root)
             kills += killed

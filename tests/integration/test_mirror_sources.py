@@ -13,10 +13,13 @@ from llmgw.mirror.source import MirrorConfig
 from tests.support.hub import COMMIT, hub_server
 from tests.support.mirrors import running_mirror
 from tests.support.rawhttp import answers, files, gzipped, raw_server, whole
-from tests.support.weights import quick, tiny_llama
+from tests.support.weights import gguf, quick, tensor, text, tiny_llama, u32
 
 GGUF = tiny_llama(padding=200_000)
+ONE_TENSOR = [tensor("t", (1,), 0, 0)]
 TENSORS = (100).to_bytes(8, "little") + b"{" + os.urandom(50_000)
+_HEADER = json.dumps({"w": {"dtype": "F32", "shape": [256], "data_offsets": [0, 1024]}}).encode()
+WHOLE_TENSORS = len(_HEADER).to_bytes(8, "little") + _HEADER + bytes(1024)
 CONFIG = json.dumps(
     {
         "model_type": "llama",
@@ -150,6 +153,17 @@ async def test_what_a_repository_does_not_give_is_said(tmp_path: Path, source: s
         ({"m.safetensors": b"\x80\x02" + b"\xff" * 100, "config.json": CONFIG}, "not safetensors"),
         ({"m.safetensors": TENSORS, "config.json": b'{"auto_map": {"AutoModel": "x--y.Z"}}'}, "auto_map"),
         ({"m-00001-of-00002.gguf": GGUF}, "m-00002-of-00002.gguf"),
+        (
+            {"config.json": CONFIG, "m-00001-of-000003.safetensors": TENSORS, "m-00003-of-000003.safetensors": TENSORS},
+            "m-00002-of-000003.safetensors is missing",
+        ),
+        ({"config.json": CONFIG, "m-00000-of-00002.safetensors": TENSORS}, "m-00001-of-00002.safetensors is missing"),
+        ({"m.gguf": gguf([text("general.type", "adapter")], ONE_TENSOR, data=bytes(4))}, "an adapter for a model"),
+        ({"m.gguf": gguf([text("general.type", "mmproj")], ONE_TENSOR, data=bytes(4))}, "reads pictures"),
+        (
+            {"m.gguf": gguf([u32("split.count", 3)], ONE_TENSOR, data=bytes(4))},
+            "m.gguf is one of 3 parts, and 1 are here",
+        ),
     ],
 )
 async def test_what_must_not_be_served_is_refused(tmp_path: Path, contents: dict[str, bytes], why: str) -> None:
@@ -253,7 +267,7 @@ async def test_a_local_directory_follows_the_hubs_own_links_and_no_others(tmp_pa
     snapshot = root / "snapshots" / COMMIT
     (root / "blobs").mkdir(parents=True)
     snapshot.mkdir(parents=True)
-    for name, data in (("config.json", CONFIG), ("model.safetensors", TENSORS)):
+    for name, data in (("config.json", CONFIG), ("model.safetensors", WHOLE_TENSORS)):
         (root / "blobs" / name).write_bytes(data)
         (snapshot / name).symlink_to(Path("../../blobs") / name)
     (snapshot / "evil.py").write_bytes(b"import os")
@@ -271,3 +285,49 @@ async def test_a_local_directory_follows_the_hubs_own_links_and_no_others(tmp_pa
         assert "link out of" in status.message
         gone = await running.settled(f"file:{tmp_path}/nothing.gguf")
         assert "there is no" in gone.message
+
+
+@pytest.mark.trio
+async def test_a_local_directory_with_a_file_that_was_copied_in_part_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_bytes(CONFIG)
+    tensors = weights / "model.safetensors"
+    tensors.write_bytes(WHOLE_TENSORS[:-1])
+    async with running_mirror(tmp_path / "mirror") as running:
+        status = await running.settled(f"file:{weights}")
+        assert status.state is SetState.FAILED
+        assert f"model.safetensors is not whole: its header tells of {len(WHOLE_TENSORS)} bytes" in status.message
+        assert tensors.read_bytes() == WHOLE_TENSORS[:-1]
+        tensors.write_bytes(WHOLE_TENSORS)
+        status = await running.settled(f"file:{weights}", now=True)
+        assert status.state is SetState.READY, status.message
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "extra", [b', "time_step_limit": [0.0, Infinity]}', b', "router_z_loss": NaN}', b', "model_name": "\\ud83d"}']
+)
+async def test_a_configuration_as_python_writes_it_is_read(tmp_path: Path, extra: bytes) -> None:
+    config = b"\xef\xbb\xbf" + CONFIG[:-1] + extra
+    contents = {"config.json": config, "model.safetensors": TENSORS}
+    async with hub_server(contents) as hub, running_mirror(tmp_path, config=hub_config(hub.url)) as running:
+        status = await running.settled("hf:org/model")
+        assert status.state is SetState.READY, status.message
+        facts = running.mirror.facts("hf:org/model")
+        assert facts is not None
+        assert (facts.kv_bytes_per_token, facts.architecture) == (256, "llama")
+
+
+@pytest.mark.trio
+async def test_a_gguf_in_capitals_is_read_like_any(tmp_path: Path) -> None:
+    (tmp_path / "M.GGUF").write_bytes(GGUF)
+    (tmp_path / "CUT.GGUF").write_bytes(GGUF[:300])
+    async with running_mirror(tmp_path / "mirror") as running:
+        status = await running.settled(f"file:{tmp_path}/M.GGUF")
+        assert status.state is SetState.READY, status.message
+        facts = running.mirror.facts(f"file:{tmp_path}/M.GGUF")
+        assert facts is not None
+        assert (facts.layers, facts.kv_bytes_per_token > 0) == (2, True)
+        cut = await running.settled(f"file:{tmp_path}/CUT.GGUF")
+        assert (cut.state, "not a GGUF file llmgw can read" in cut.message) == (SetState.FAILED, True)

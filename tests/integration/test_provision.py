@@ -1,8 +1,10 @@
 """Engines are installed by the real uv, from wheels at hand and from the index: pinned, checked, and not half."""
 
+import itertools
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import trio.testing
 
 from agent.config import AgentConfig
 from agent.engines import known_engines
+from agent.provision import uv
 from agent.provision.build import MARKER, Order, build, ready
 from agent.provision.recipes import Recipe
 from agent.provision.service import Provisions
@@ -266,6 +269,38 @@ def test_a_tool_that_hangs_or_is_killed_is_said(tmp_path: Path) -> None:
         runner.run(["sh", "-c", "kill -9 $$"], env={"PATH": "/usr/bin:/bin"}, what="dying", timeout_s=60)
     with pytest.raises(BuildFailed, match="cannot be started"):
         runner.run(["/nowhere/tool"], env={}, what="starting", timeout_s=1)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_tool_that_says_nothing_is_ended_only_when_it_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: bool
+) -> None:
+    written = itertools.count(1, 1 if moves else 0)
+    monkeypatch.setattr(uv, "STALL_S", 0.01)
+    monkeypatch.setattr(uv, "written_bytes", lambda _pid: next(written))
+    runner = Runner(tmp_path / "log", lambda _: None)
+    argv = ["sh", "-c", "sleep 0.7; echo here" if moves else "sleep 60"]
+    if moves:
+        assert runner.run(argv, env={"PATH": "/usr/bin:/bin"}, what="fetching") == ["here"]
+        return
+    with pytest.raises(BuildFailed, match=r"fetching neither said nor wrote anything for 0\.01 s"):
+        runner.run(argv, env={"PATH": "/usr/bin:/bin"}, what="fetching")
+
+
+def test_an_installation_may_take_as_long_as_it_moves(tmp_path: Path, wheels: Path) -> None:
+    patience: dict[str, float | None] = {}
+
+    class Heard(Runner):
+        """Remembers how long each tool may take."""
+
+        def run(
+            self, argv: Sequence[str], *, env: Mapping[str, str], what: str, timeout_s: float | None = None
+        ) -> list[str]:
+            patience[what] = timeout_s
+            return super().run(argv, env=env, what=what, timeout_s=timeout_s)
+
+    build(order(tmp_path, recipe()), Heard(tmp_path / "build.log", lambda _: None))
+    assert [what for what, timeout_s in patience.items() if timeout_s is None] == ["installing vllm==1.2.0"]
 
 
 def test_a_stop_in_the_moment_in_which_a_tool_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

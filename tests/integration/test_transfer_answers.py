@@ -1,5 +1,6 @@
 """Answers to a resumed download that are nearly right: ranges that lie, sizes that are not told, pages, other hosts."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -15,7 +16,7 @@ from llmgw.core.safetensors import check_length
 from llmgw.core.weights import SetState
 from llmgw.transfer.download import Wanted, download
 from llmgw.transfer.errors import Interrupted, Refused
-from llmgw.transfer.http import Remote
+from llmgw.transfer.http import Remote, request
 from llmgw.transfer.ranges import ContentRange, content_range, unsatisfied_total
 from tests.support.mirrors import running_mirror
 from tests.support.rawhttp import (
@@ -83,6 +84,10 @@ STARTS_ANEW: dict[str, Callable[[Asked], bytes]] = {
     "an end beyond the file": lambda asked: ranged(asked, total=CUT + 1),
     "a range that ends before it begins": lambda asked: ranged(asked, end=CUT - 5, body=b""),
     "416 of a smaller file": lambda _: head("416 No", {"Content-Range": "bytes */9", "Content-Length": 0}),
+    "416 that says nothing": lambda _: head("416 No", {"Content-Length": 0}),
+    "a rest that calls itself the whole": lambda asked: whole(
+        DATA[CUT:], Content_Range=f"bytes {CUT}-{len(DATA) - 1}/{len(DATA)}"
+    ),
     "416 of a larger file": lambda _: head("416 No", {"Content-Range": "bytes */3000000", "Content-Length": 0}),
 }
 
@@ -208,6 +213,88 @@ async def test_a_packed_whole_after_a_packed_range_is_unpacked(tmp_path: Path) -
     want = begun(tmp_path, known=False)
     packed: Callable[[Asked], bytes] = lambda asked: partial(DATA, asked.first_byte or 0, Content_Encoding="gzip")  # noqa: E731
     assert await fetched(answers(packed, gzipped(DATA)), want) == [CUT, None]
+    assert want.target.read_bytes() == DATA
+
+
+MEMBERS = gzip.compress(DATA[:CUT], 1) + gzip.compress(DATA[CUT:], 1)
+
+
+@pytest.mark.trio
+@pytest.mark.case("C23")
+@pytest.mark.parametrize("known", [True, False], ids=["sha256 known", "nothing known"])
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [(MEMBERS, "gzip"), (MEMBERS + bytes(512), "gzip"), (gzip.compress(DATA, 1), "x-gzip")],
+    ids=["members", "padded", "an older name"],
+)
+async def test_gzip_of_several_members_or_under_its_older_name_is_all_unpacked(
+    tmp_path: Path, body: bytes, named: str, known: bool
+) -> None:
+    want = begun(tmp_path, known=known)
+    assert await fetched(answers(whole(body, Content_Encoding=named)), want) == [CUT]
+    assert want.target.read_bytes() == DATA
+
+
+@pytest.mark.trio
+@pytest.mark.case("C23")
+async def test_what_follows_gzip_and_is_none_is_no_part_of_the_file(tmp_path: Path) -> None:
+    want = begun(tmp_path, known=False)
+    spoiled = whole(gzip.compress(DATA, 1) + b"and more", Content_Encoding="gzip")
+    assert await fetched(answers(spoiled, rest), want) == [CUT, None]
+    assert want.target.read_bytes() == DATA
+
+
+@pytest.mark.trio
+@pytest.mark.case("C23")
+@pytest.mark.parametrize("honours", [True, False], ids=["If-Range is honoured", "If-Range is ignored"])
+async def test_where_there_is_no_etag_the_date_tells_a_changed_file(tmp_path: Path, honours: bool) -> None:
+    want = Wanted(target=tmp_path / "m.gguf")
+    before, after = "Mon, 01 Dec 2025 10:00:00 GMT", "Mon, 01 Dec 2025 11:00:00 GMT"
+
+    def changed(asked: Asked) -> bytes:
+        assert asked.headers["if-range"] == before
+        if honours:
+            return whole(DATA, Last_Modified=after)
+        return partial(DATA, asked.first_byte or 0, Last_Modified=after)
+
+    script = answers(cut(whole(OTHER, Last_Modified=before), 0.4, OTHER), changed, rest)
+    assert await fetched(script, want) == ([None, CUT] if honours else [None, CUT, None])
+    assert want.target.read_bytes() == DATA
+
+
+@pytest.mark.trio
+@pytest.mark.case("C23")
+async def test_a_date_beside_a_checksum_or_after_an_etag_decides_nothing(tmp_path: Path) -> None:
+    """Servers that mirror each other have files of different dates: what the checksum settles is not fetched twice."""
+    dated: Callable[[Asked], bytes] = lambda asked: partial(DATA, asked.first_byte or 0, Last_Modified="later")  # noqa: E731
+    for number, (first, sha256) in enumerate(
+        ((whole(DATA, Last_Modified="once"), SHA), (whole(DATA, ETag='"v"'), None))
+    ):
+        want = Wanted(target=tmp_path / str(number) / "m.gguf", sha256=sha256)
+        assert await fetched(answers(cut(first, 0.4, DATA), dated), want) == [None, CUT]
+        assert want.target.read_bytes() == DATA
+
+
+@pytest.mark.trio
+async def test_plain_bytes_are_asked_for_whatever_is_asked(tmp_path: Path) -> None:
+    async with raw_server(answers(whole(b"{}"))) as server:
+        async with request(Remote(url=server.url)) as response:
+            assert await response.read(10) == b"{}"
+        assert server.asked[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.trio
+async def test_a_redirect_may_name_a_file_as_people_write_it(tmp_path: Path) -> None:
+    async def server(asked: Asked, stream: trio.SocketStream) -> None:
+        if asked.target == "/m.gguf":
+            where = "Location: /a b/模型%20é.gguf?sig=x%2By=\r\n"
+            await stream.send_all(f"HTTP/1.1 302 Found\r\n{where}Content-Length: 0\r\n\r\n".encode())
+        else:
+            assert asked.target == "/a%20b/%E6%A8%A1%E5%9E%8B%20%C3%A9.gguf?sig=x%2By="
+            await stream.send_all(whole(DATA))
+
+    want = Wanted(target=tmp_path / "m.gguf")
+    assert await fetched(server, want) == [None, None]
     assert want.target.read_bytes() == DATA
 
 

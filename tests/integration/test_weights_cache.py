@@ -113,6 +113,24 @@ async def test_eight_replicas_at_once_are_one_download_a_file(tmp_path: Path, mo
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    "name", ["模型-é.gguf", "a b.gguf", "100%25.gguf", "a#b?c&d=e+f.gguf", "Ä/ö.gguf", "e\u0301'\".gguf"]
+)
+async def test_a_name_stays_what_it_is_from_the_hub_to_the_node(tmp_path: Path, name: str) -> None:
+    async def network(_asked: Asked, stream: trio.SocketStream) -> None:
+        await stream.send_all(whole(GGUF))
+
+    async with (
+        hub_server({name: GGUF, "README.md": b""}, cdn_script=network) as hub,
+        running_mirror(tmp_path / "mirror", config=MirrorConfig(hf_endpoint=hub.url, policy=quick())) as running,
+        running_cache(tmp_path / "node", running.url) as cache,
+    ):
+        got = await cache.fetch("hf:org/model")
+        assert got.path.read_bytes() == GGUF
+        assert str(got.path).endswith(f"/files/{name}")
+
+
+@pytest.mark.trio
 async def test_a_set_still_downloading_on_the_mirror_says_so(tmp_path: Path) -> None:
     release = trio.Event()
     seen: list[FetchProgress] = []

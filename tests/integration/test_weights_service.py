@@ -6,15 +6,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from llmgw.api.types import WeightsVerify
-from llmgw.control.weights import sentence
+from llmgw.api.types import WeightsFetch, WeightsVerify
+from llmgw.control.weights import MirrorWeights, sentence
 from llmgw.control.weights_service import WeightsService
+from llmgw.core.cluster import FetchProgress
 from llmgw.core.errors import NotFound, Unavailable
 from llmgw.core.weights import SetState, SetStatus
 from llmgw.mirror.bring import QUEUED
+from llmgw.mirror.source import MirrorConfig
 from tests.support.mirrors import Running, running_mirror, until_here
+from tests.support.paced import HeldLimit
 from tests.support.rawhttp import files, raw_server
-from tests.support.weights import tiny_llama
+from tests.support.weights import quick, tiny_llama
 
 GGUF = tiny_llama(padding=1_000_000)
 
@@ -75,6 +78,26 @@ async def test_what_is_refused_leaves_no_row_and_what_cannot_be_written_is_not_b
         status = running.mirror.status(source)
         assert status is not None
         assert (status.phase, status.verdict) == ("", "")
+
+
+@pytest.mark.trio
+async def test_a_set_that_comes_under_a_limit_says_so_until_it_is_here(tmp_path: Path) -> None:
+    limit = HeldLimit(20_000_000)
+    config = MirrorConfig(policy=quick(limit=limit))
+    async with raw_server(files({"/m.gguf": GGUF})) as origin, running_mirror(tmp_path, config=config) as running:
+        source, weights = f"{origin.url}/m.gguf", service(running, Leading())
+        begun = await weights.fetch(WeightsFetch(source=source), actor="ada")
+        assert begun.message == f"{source}: the mirror looks the source up"
+        await limit.waiting.wait()
+        assert weights.rows()[source].message == weights.list()[0].message == "limited to 20 MB/s in all"
+        again = await weights.fetch(WeightsFetch(source=source), actor="ada")
+        assert again.message.endswith(", limited to 20 MB/s in all")
+        state = MirrorWeights(running.mirror).state(source)
+        assert state.message.endswith(", limited to 20 MB/s in all")
+        assert weights.limit_of(FetchProgress(phase="mirror")) == "limited to 20 MB/s in all"
+        running.mirror.downloads.set(0)
+        assert (await running.settled(source)).state is SetState.READY
+        assert weights.rows()[source].message == ""
 
 
 def test_a_set_in_the_queue_says_so_and_not_how_much_of_it_is_here() -> None:

@@ -1,6 +1,10 @@
-"""A process that fetches one source and ends; tests kill it. `mirror ROOT SOURCE [HUB]`, `node ROOT SOURCE URL`."""
+"""A process that fetches one source and ends; tests kill it.
+
+`mirror ROOT SOURCE [HUB [BYTES_S]]`, `node ROOT SOURCE URL`.
+"""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -12,9 +16,10 @@ from llmgw.mirror.source import MirrorConfig
 from tests.support.weights import quick
 
 
-async def _mirror(root: Path, source: str, hub: str) -> None:
+async def _mirror(root: Path, source: str, hub: str = "", bytes_s: str = "0") -> None:
     over = trio.Event()
     config = MirrorConfig(policy=quick(), hf_endpoint=hub)
+    config.policy.limit.set(int(bytes_s))
     mirror = Mirror(root, config=config, on_change=lambda _source: over.set())
     async with trio.open_nursery() as nursery:
         await nursery.start(mirror.run)
@@ -36,6 +41,6 @@ async def _node(root: Path, source: str, url: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "mirror":
-        trio.run(_mirror, Path(sys.argv[2]), sys.argv[3], "".join(sys.argv[4:]))
+        trio.run(partial(_mirror, Path(sys.argv[2]), *sys.argv[3:]))
     else:
         trio.run(_node, Path(sys.argv[2]), sys.argv[3], sys.argv[4])

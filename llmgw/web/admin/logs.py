@@ -30,9 +30,7 @@ def register(routes: Routes) -> None:
         _, closing, nursery = connection_facts(request.scope)
         lines: trio.MemoryReceiveChannel[str | LlmgwError] = await nursery.start(_pump, source, closing)
         first = await _first(lines)
-        response = Response(LinesBody(lines, first), content_type="text/plain; charset=utf-8")
-        response.timeout = None
-        return response
+        return Response(LinesBody(lines, first), content_type="text/plain; charset=utf-8")
 
     routes.handle("cluster.logs", logs)
 

@@ -43,7 +43,6 @@ def register(routes: Routes) -> None:
         nursery.start_soon(_end_at_stop, closing, body)
         response = Response(body, content_type=NDJSON_TYPE)
         response.headers["Cache-Control"] = "no-store"
-        response.timeout = None
         return response
 
     async def history() -> Response:
