@@ -1,4 +1,4 @@
-"""Which cluster the console is at, and the others one has a name for."""
+"""Which cluster the console is at, the one it was started at, and the others one has a name for."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +20,10 @@ class Contexts:
 
     def __init__(self, target: ServerTarget, path: Path | None = None) -> None:
         self._path = path or profiles_path()
-        self._target = target
+        self._target = self._started = target
         self._name: str | None = None
-        self._names: list[str] | None = None
+        self._filed: frozenset[str] | None = None
+        self._unfiled: Mapping[str, ServerTarget] | None = None
 
     @property
     def target(self) -> ServerTarget:
@@ -41,21 +42,39 @@ class Contexts:
         return self._name
 
     def names(self) -> list[str]:
-        """Clusters one has a name for; none when the file cannot be read."""
-        if self._names is None:
+        """Clusters one can go to by name: those of the file, and the one the console was started at."""
+        return sorted({*self._of_file(), *self.started()})
+
+    def started(self) -> Mapping[str, ServerTarget]:
+        """The cluster the console was started at, under what the header calls it; empty where the file has it."""
+        if self._unfiled is None:
+            name = context_name(self._started, self._path)
+            self._unfiled = {} if self.in_file(name) else {name: self._started}
+        return self._unfiled
+
+    def in_file(self, name: str) -> bool:
+        """Whether the file has that name; it has none when it cannot be read."""
+        return name in self._of_file()
+
+    def _of_file(self) -> frozenset[str]:
+        if self._filed is None:
             try:
-                self._names = sorted(read_profiles(self._path).servers)
+                self._filed = frozenset(read_profiles(self._path).servers)
             except Usage:
-                self._names = []
-        return self._names
+                self._filed = frozenset()
+        return self._filed
 
     def find(self, name: str) -> ServerTarget:
         """The cluster of that name; raises Usage."""
+        started = self.started().get(name)
+        if started is not None:
+            return started
         profiles = read_profiles(self._path)
         profile = profiles.servers.get(name)
         if profile is None:
-            known = ", ".join(sorted(profiles.servers)) or "none; `:ctx add NAME SERVER` makes one"
-            raise Usage(f"no cluster is called {name[:60]!r} in {self._path}; known are {known}")
+            known = ", ".join(sorted({*profiles.servers, *self.started()})) or "none"
+            where = f"in {self._path}; known are {known}; `:ctx add NAME SERVER` adds one"
+            raise Usage(f"no cluster is called {name[:60]!r} {where}")
         return target_of(profile)
 
     def profiles(self) -> Mapping[str, Profile]:
@@ -65,11 +84,12 @@ class Contexts:
     def remove(self, name: str) -> None:
         """Forget a cluster's name; raises Usage."""
         remove_profile(self._path, name)
-        self._names = None
-        self._name = None
+        self._forget()
 
     def add(self, name: str, server: str, token_file: str = "") -> None:
         """Remember a cluster; raises Usage."""
         add_profile(self._path, name, Profile(server=server, token_file=token_file))
-        self._names = None
-        self._name = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._name = self._filed = self._unfiled = None

@@ -13,6 +13,7 @@ from console.screens.registry import TABS, VIEWS
 from console.state.cluster import ClusterState
 from console.state.scopes import KINDS, find, names_of
 from llmgw.api.actions import Target
+from llmgw.core.near import MOST_NAMED, near, or_those
 
 OWN: dict[str, str] = {
     "ctx": "clusters one has a name for; `:ctx NAME` goes there, `:ctx add NAME SERVER` remembers one",
@@ -26,6 +27,8 @@ OWN: dict[str, str] = {
     "q": "leave",
 }
 """The console's own words."""
+MAX_WORD = 60
+"""Characters of a wrong word that a complaint repeats."""
 SCHEMES = ("hf:", "https://", "file:/", "pypi:", "sim:")
 """How a source begins."""
 TOPIC_OF = {Target.MODEL: "models", Target.REPLICA: "replicas", Target.NODE: "nodes", Target.KEY: "keys"}
@@ -47,6 +50,12 @@ def words_of(handler: Handler) -> tuple[str, ...]:
     if not handler.action.verb or handler.variant not in ("", "model"):
         return ()
     return handler.action.verb
+
+
+def lone(handler: Handler) -> dict[str, Handler]:
+    """Words behind a handler that name nothing of the cluster's rows, as in `:logs server`, and what each does."""
+    found = (known for known in HANDLERS if known.action_id == handler.action_id and known.variant)
+    return {known.variant: known for known in found if Target.CLUSTER in known.about}
 
 
 def parse_line(text: str) -> Parsed:
@@ -71,8 +80,17 @@ def parse_line(text: str) -> Parsed:
     if found:
         spelled_out = " or ".join(f":{' '.join(words_of(handler))}" for handler in found)
         return Parsed(complaint=f":{words[0]} could mean {spelled_out}")
-    known = ", ".join(view.name for view in TABS)
-    return Parsed(complaint=f"{words[0][:60]!r} is neither a view ({known}) nor an action; ? lists them")
+    return Parsed(complaint=_neither(words[0]))
+
+
+def _neither(word: str) -> str:
+    """What `word` is not, with the words it is a slip of, else the views that there are."""
+    known = sorted(name for name in _first_words() if " " not in name)
+    meant = or_those([name for name in known if name.startswith(word)][:MOST_NAMED] or near(word[:MAX_WORD], known))
+    if meant:
+        return f"{word[:MAX_WORD]!r} is neither a view nor an action{meant}"
+    views = ", ".join(view.name for view in TABS)
+    return f"{word[:MAX_WORD]!r} is neither a view ({views}) nor an action; ? lists them"
 
 
 def _spelled(words: tuple[str, ...], *, least: int) -> Handler | None:
@@ -114,7 +132,8 @@ def _names(before: str, last: str, state: ClusterState, contexts: Iterable[str])
     if parsed.handler is not None and not parsed.rest:
         if parsed.handler.action_id in ("model.serve", "weights.fetch"):
             return [*SCHEMES, *_sources(state)]
-        return sorted({name for target in parsed.handler.about for name in subjects_named(state, target)})
+        names = {name for target in parsed.handler.about for name in subjects_named(state, target)}
+        return sorted({*names, *lone(parsed.handler)})
     return []
 
 

@@ -8,7 +8,7 @@ from console import monitoring
 from console.actions.handler import Handler, allowed, possible
 from console.actions.handlers import HANDLERS
 from console.figures import plural
-from console.lines import TOPIC_OF, named, parse_line
+from console.lines import TOPIC_OF, lone, named, parse_line
 from console.places import Place, Subject
 from console.screens.dialog import Question, TypedQuestion
 from console.screens.registry import open_to, view_named
@@ -168,6 +168,9 @@ def _run_handler(console: "Console", handler: Handler, rest: tuple[str, ...]) ->
             if key is not None:
                 _perform_possible(console, known, (Subject(target=target, key=key),), rest[1:])
                 return
+    if len(rest) == 1 and (alone := lone(handler).get(rest[0])) is not None:
+        console.perform(alone, ())
+        return
     if rest:
         what = " or ".join(target.value for known in same for target in known.about)
         console.toast(f"no {what} is called {rest[0][:80]!r}", error=True)
@@ -219,8 +222,8 @@ def _run_ctx(console: "Console", rest: tuple[str, ...]) -> None:
         elif rest[0] == "remove" and len(rest) == 2:
             console.contexts.remove(rest[1])
             console.toast(f"{rest[1]} is forgotten; the cluster itself runs on")
-        elif len(rest) == 1:
-            console.change_cluster(console.contexts.find(rest[0]))
+        elif len(rest) == 1 or " ".join(rest) in console.context_names():
+            console.change_cluster(console.contexts.find(" ".join(rest)))
         else:
             raise Usage(
                 ":ctx lists clusters, :ctx NAME goes to one, :ctx add NAME SERVER [TOKEN-FILE] and :ctx remove NAME"

@@ -34,6 +34,11 @@ def has_log(state: ClusterState, subject: Subject) -> bool:
     return log(state, subject) is not None
 
 
+def server_log(_: ClusterState, __: Subject) -> Place:
+    """The control plane's own log, called as `ctl logs` calls it."""
+    return Place(view="logs", subject=Subject(target=Target.CLUSTER, key="server"))
+
+
 def usage(_: ClusterState, subject: Subject) -> Place:
     """`:usage team` begins with teams."""
     asked = subject.key if subject.target == Target.CLUSTER else ""

@@ -1,6 +1,6 @@
 """What is done with nodes, the engines on them, and the weights on the mirror."""
 
-from console.actions import conditions, consequences
+from console.actions import conditions, consequences, destinations
 from console.actions.engines import builds_packages, check_engines, has_build_log, install_log, real_node
 from console.actions.handler import Handler
 from llmgw.api.actions import Target
@@ -79,6 +79,15 @@ MACHINES: tuple[Handler, ...] = (
         targets=(Target.NODE,),
         when=has_build_log,
         opens=install_log,
+    ),
+    Handler(
+        action_id="cluster.logs",
+        variant="server",
+        name="Server's log",
+        help="what the control plane says of itself; `:logs server` too",
+        bound="",
+        targets=(Target.CLUSTER,),
+        opens=destinations.server_log,
     ),
     Handler(
         action_id="node.uncordon",

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
@@ -77,15 +77,19 @@ def target_of(profile: Profile) -> ServerTarget:
 
 
 def context_name(target: ServerTarget, path: Path | None = None) -> str:
-    """What the header calls `target`: its profile's name, or where it is."""
+    """What the header calls `target`: its profile's name, or where it is, in full where another has the short name."""
+    taken: Container[str] = ()
     try:
         profiles = read_profiles(path or profiles_path())
         for name, profile in profiles.servers.items():
             known = parse_server(profile.server, source=name)
             if (known.socket, known.host, known.port) == (target.socket, target.host, target.port):
                 return name
+        taken = profiles.servers
     except Usage:
         pass
     if target.socket is not None:
-        return target.socket.parent.name or str(target.socket)
-    return f"{target.host}:{target.port}"
+        short = target.socket.parent.name or str(target.socket)
+    else:
+        short = f"{target.host}:{target.port}"
+    return str(target) if short in taken else short

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from console.app import Console
 
 
+STARTED = "started with, not in the file"
+"""What stands beside a cluster that the console knows from its start alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """A row."""
@@ -56,6 +60,7 @@ SPEC: TableSpec[Known] = TableSpec(
             key="token",
             title="token file",
             width=14,
+            wish=len(STARTED),
             grow=1,
             priority=2,
             cell=lambda row, _: (row.token_file or row.note, "dim"),
@@ -88,7 +93,7 @@ class Clusters(TableView[Known]):
         return SPEC
 
     def rows(self, state: ClusterState) -> Mapping[str, Known]:
-        """Those of the file, and the one looked at when it has no name."""
+        """Those of the file, and of those without a name there the one looked at and the one started with."""
         contexts, here = self.console.contexts, self.console.context
         self._problem = ""
         try:
@@ -100,6 +105,9 @@ class Clusters(TableView[Known]):
             name: Known(name=name, server=profile.server, token_file=profile.token_file, here=name == here)
             for name, profile in profiles.items()
         }
+        for name, target in contexts.started().items():
+            started = Known(name=name, server=str(target), token_file="", here=name == here, note=STARTED)
+            rows.setdefault(name, started)
         if here not in rows:
             rows[here] = Known(name=here, server=self.console.where, token_file="", here=True, note="not in the file")
         return rows
@@ -135,7 +143,7 @@ class Clusters(TableView[Known]):
         if name is None:
             return found
         found.append(Command(id="open", label="go there", key="enter", group="clusters", footer=90, run=self.go))
-        if name in self.console.context_names():
+        if self.console.contexts.in_file(name):
             forget = Command(id="ctx.remove", label="forget", key="D", group="clusters", footer=70, run=self.forget)
             found.append(forget)
         return found
@@ -148,7 +156,7 @@ class Clusters(TableView[Known]):
     def go(self) -> None:
         """Look at the cluster under the cursor."""
         name = self.table.cursor_key
-        if name is None or (name == self.console.context and name not in self.console.context_names()):
+        if name is None or (name == self.console.context and not self.console.contexts.in_file(name)):
             return
         try:
             target = self.console.contexts.find(name)
@@ -162,7 +170,7 @@ class Clusters(TableView[Known]):
         from console.screens.cluster_form import ClusterForm
 
         here = self.console.context
-        unnamed = here not in self.console.context_names()
+        unnamed = not self.console.contexts.in_file(here)
         server = self.console.where if unnamed else ""
         self.app.push_screen(ClusterForm(here if unnamed else "", server), self._added)
 

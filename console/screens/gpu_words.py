@@ -1,7 +1,10 @@
 """What the GPUs view says in words: its modes, the map's title and counts, and what stands where no card is."""
 
+from functools import partial
+
 from console.figures import plural
-from console.state.cards import Mode
+from console.screens.no_match import keys_of, nothing_matches
+from console.state.cards import Mode, card_facts, cards_of
 from console.state.cluster import ClusterState
 from console.widgets.lines import Line
 
@@ -18,7 +21,8 @@ LABELS = {Mode.WORK: "work", Mode.BUSY: "busy", Mode.MEMORY: "memory", Mode.TEMP
 def notice(state: ClusterState, filter_: str = "") -> list[Line]:
     """Lines where nodes will be."""
     if filter_ and state.nodes:
-        return [[("no card matches ", "dim"), (filter_, "strong")], [("esc", "key"), (" shows all", "dim")]]
+        cards = (on for node in state.nodes for on in cards_of(state, node))
+        return nothing_matches(filter_, keys_of(cards, partial(card_facts, state)), what="no card")
     if state.nodes:
         return [[("no node has a GPU: replicas run on the processors", "dim")], [("4", "key"), (" shows nodes", "dim")]]
     return [[("No node has joined.", "dim")], [("4", "key"), (" shows nodes, and how one joins", "dim")]]

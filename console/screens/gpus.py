@@ -86,7 +86,7 @@ class Gpus(View):
     def update(self, seen: Seen, diff: Diff | None) -> None:
         """What the diff touches."""
         state = seen.state
-        self.map.set_notice(notice(state) if state.heard else waiting_lines(self.desk))
+        self.map.set_notice(notice(state, self.filter_text()) if state.heard else waiting_lines(self.desk))
         if diff is None or diff.touches("nodes", "figures", "replicas"):
             before, self._state = self._state, state
             changed = None if diff is None else touched_nodes(before, state, diff)

@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 
 from console.commands import Command
 from console.figures import plural
-from console.places import Place
+from console.places import Place, Subject
 from console.screens.text_page import TextPage
 from console.signs import signs
 from console.widgets.columns import Seen
 from console.widgets.lines import MAX_LINE_CHARS, Line
 from console.widgets.text_block import TextBlock
+from llmgw.api.actions import Target
 from llmgw.api.problems import ClientError
 
 TAIL_LINES = 2000
@@ -52,6 +53,10 @@ class LogsPage(TextPage):
         self._say(f"asking{signs().ellipsis}")
         self.say_title()
         self.run_worker(self._run(), exclusive=True, group="log")
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """The replica or the node; the server is nothing that anything could be done to."""
+        return tuple(subject for subject in super().subjects() if subject.target != Target.CLUSTER)
 
     def commands(self) -> list[Command]:
         """Following."""

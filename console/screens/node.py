@@ -10,10 +10,11 @@ from console.screens.node_ports import port_spans, traffic_facts
 from console.screens.nodes import heard_cell
 from console.screens.page import Chart, Page
 from console.screens.replica import CARDS, CardOn, cards_on
-from console.screens.states import state_cell
+from console.screens.states import aged, state_cell
 from console.state.cards import Mode, cards_of
 from console.state.cluster import ClusterState
 from console.state.loads import drawing_words
+from console.state.unheard import ago, is_unheard
 from console.widgets.columns import Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.gpu_cells import cell
@@ -48,6 +49,10 @@ class NodePage(Page[CardOn]):
         free = figures.memory_available_bytes if figures else None
         disk = figures.disk_free_bytes if figures else None
         held = seen.state.replicas_on(node.name)
+        # A node that is not heard said this so long ago.
+        told = ago(seen.state, node.name, seen.now)
+        memory = pair(node.memory_total_bytes - free if free is not None else None, node.memory_total_bytes)
+        room = pair(node.disk_total_bytes - disk if disk is not None else None, node.disk_total_bytes)
         return [
             ("state", [*state_cell(node.state), ("  heard ", "dim"), heard_cell(node, seen), (" ago", "dim")]),
             ("simulated", ("yes: its sensors are made up" if node.simulated else "", "warn")),
@@ -57,20 +62,20 @@ class NodePage(Page[CardOn]):
             ("processors", [(f"{node.cpus} × ", ""), (node.cpu_model, "")]),
             (
                 "cpu",
-                [
-                    (percent(figures.cpu_percent if figures else None), "strong"),
-                    _load(figures.load_1m if figures else None),
-                ],
+                aged(
+                    [
+                        (percent(figures.cpu_percent if figures else None), "strong"),
+                        _load(figures.load_1m if figures else None),
+                    ],
+                    told,
+                ),
             ),
-            (
-                "memory",
-                (pair(node.memory_total_bytes - free if free is not None else None, node.memory_total_bytes), ""),
-            ),
+            ("memory", aged([(memory, "")], told)),
             ("reserved", (pair(node.memory_reserved_bytes, node.memory_total_bytes), "")),
-            ("disk", (pair(node.disk_total_bytes - disk if disk is not None else None, node.disk_total_bytes), "")),
-            *traffic_facts(figures),
+            ("disk", aged([(room, "")], told)),
+            *traffic_facts(figures, told),
             ("ports", port_spans(node.parts)),
-            ("card by card", _cells(seen.state, node)),
+            ("card by card", _cells(seen.state, node, told)),
             ("engines", _engines(node.engines)),
             ("replicas", [(plural(len(held), "replica"), "strong"), (_names(r.model for r in held), "dim")]),
         ]
@@ -78,7 +83,7 @@ class NodePage(Page[CardOn]):
     def charts(self, seen: Seen) -> list[Chart]:
         """Its last quarter of an hour."""
         name, load = self.place.key, seen.state.node_load(self.place.key)
-        figures = seen.state.figures.get(name)
+        figures = None if is_unheard(seen.state, name) else seen.state.figures.get(name)
         cpu = percent(figures.cpu_percent if figures else None)
         charts: list[Chart] = [("cpu", cpu, seen.history.node(name, "cpu"), 100.0)]
         if load.cards:
@@ -107,12 +112,13 @@ class NodePage(Page[CardOn]):
         self.open_subject(Subject(target=Target.REPLICA, key=self._rows[key].card.replica or ""))
 
 
-def _cells(state: ClusterState, node: NodeRow) -> list[Span]:
+def _cells(state: ClusterState, node: NodeRow, ago: str) -> list[Span]:
     spans: list[Span] = []
     for on in list(cards_of(state, node.name))[:MAX_CELLS]:
         spans += [cell(on, Mode.WORK), (" ", "")]
     more = len(node.cards) - MAX_CELLS
-    return [*spans, (f"+{more}", "dim")] if more > 0 else spans
+    spans += [(f"+{more}", "dim")] if more > 0 else []
+    return [*spans, (ago, "dim")] if spans else spans
 
 
 def _load(load: float | None) -> Span:

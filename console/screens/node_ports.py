@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from console.figures import size
+from console.screens.states import aged
 from console.widgets.facts import Fact
 from console.widgets.paint import Span
 from llmgw.api.watch import FiguresRow
@@ -12,13 +13,13 @@ UP = ("up", "active")
 """States of a port that passes packets on, as the kernel says them."""
 
 
-def traffic_facts(figures: FiguresRow | None) -> list[Fact]:
-    """Bytes a second of all ports of a kind; nothing where none is told."""
+def traffic_facts(figures: FiguresRow | None, ago: str = "") -> list[Fact]:
+    """Bytes a second of all ports of a kind, said so long `ago` where that is not now; nothing where none is told."""
     if figures is None:
         return []
     return [
-        ("network", _through(figures.network_in_bytes_per_s, figures.network_out_bytes_per_s)),
-        ("InfiniBand", _through(figures.infiniband_in_bytes_per_s, figures.infiniband_out_bytes_per_s)),
+        ("network", aged(_through(figures.network_in_bytes_per_s, figures.network_out_bytes_per_s), ago)),
+        ("InfiniBand", aged(_through(figures.infiniband_in_bytes_per_s, figures.infiniband_out_bytes_per_s), ago)),
     ]
 
 

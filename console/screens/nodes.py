@@ -10,6 +10,7 @@ from console.state.diff import Diff
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.paint import Span
 from llmgw.api.actions import Target
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import FiguresRow, NodeRow
 
 LOW_DISK_PARTS = 20
@@ -49,10 +50,15 @@ def _held(node: NodeRow, seen: Seen) -> Cell:
     return [(f"{load.held}/{load.cards}", ""), (f" {load.idle} idle" if load.idle else "", "warn"), *worn]
 
 
+def _tone(node: NodeRow) -> str:
+    """A figure's tone: dim beside `heard` where the node does not speak."""
+    return "dim" if node.state in UNHEARD else ""
+
+
 def _memory(node: NodeRow, seen: Seen) -> Cell:
     figures = figures_of(node, seen)
     free = figures.memory_available_bytes if figures else None
-    return (pair(node.memory_total_bytes - free if free is not None else None, node.memory_total_bytes), "")
+    return (pair(node.memory_total_bytes - free if free is not None else None, node.memory_total_bytes), _tone(node))
 
 
 def _disk(node: NodeRow, seen: Seen) -> Cell:
@@ -63,7 +69,7 @@ def _disk(node: NodeRow, seen: Seen) -> Cell:
 
 
 def _disk_low(node: NodeRow, seen: Seen) -> bool:
-    figures = figures_of(node, seen)
+    figures = None if node.state in UNHEARD else figures_of(node, seen)
     free = figures.disk_free_bytes if figures else None
     return free is not None and free < node.disk_total_bytes / LOW_DISK_PARTS
 
@@ -149,8 +155,8 @@ SPEC: TableSpec[NodeRow] = TableSpec(
             title="cpu",
             width=5,
             align="right",
-            cell=lambda node, seen: (percent(_cpu(node, seen)), ""),
-            sort=lambda node, seen: _cpu(node, seen),
+            cell=lambda node, seen: (percent(_cpu(node, seen)), _tone(node)),
+            sort=lambda node, seen: None if node.state in UNHEARD else _cpu(node, seen),
             descending=True,
             priority=3,
         ),

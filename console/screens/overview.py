@@ -11,8 +11,9 @@ from console.figures import plural, spark
 from console.places import Place, Subject
 from console.screens.models import SPEC as MODELS
 from console.screens.models import queued_words
+from console.screens.no_match import keys_of, nothing_matches
 from console.screens.overview_tiles import tiles
-from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
+from console.screens.view import View, counted, row_of, title, waiting_lines
 from console.signs import signs
 from console.state.attention import Problem, Severity, all_well, problems
 from console.state.cluster import ALL, ClusterState
@@ -134,8 +135,9 @@ class Overview(View):
         self._tiles.set_tiles(tiles(seen, MOST_POINTS))
 
     def tick(self, seen: Seen) -> None:
-        """Ages in sentences."""
+        """Ages in sentences, and of nodes that are not heard."""
         self._list_problems(seen)
+        self._map.tick(seen.now)
 
     def _list_problems(self, seen: Seen) -> None:
         state = seen.state
@@ -155,7 +157,7 @@ class Overview(View):
         """How many there are, and what stands where none is shown."""
         table, filter_ = self._table, self._table.filter_text
         if table.total and not table.shown:
-            table.set_notice(nothing_matches(filter_))
+            table.set_notice(nothing_matches(filter_, keys_of(self._problems.values(), table.spec.facts)))
         else:
             table.set_notice(_all_well(state) if state.heard else waiting_lines(self.desk))
         count_ = sum(problem.severity < Severity.COMING for problem in self._problems.values())
@@ -179,7 +181,8 @@ class Overview(View):
 
     def _say_models(self, state: ClusterState) -> None:
         table, filter_ = self._busiest, self._busiest.filter_text
-        table.set_notice(nothing_matches(filter_))
+        if not table.shown:
+            table.set_notice(nothing_matches(filter_, keys_of(state.models.values(), table.spec.facts)))
         traffic = state.traffic.get(ALL)
         under_way = plural(traffic.open_requests, "open request") if traffic is not None else ""
         queued = queued_words(traffic) if traffic is not None else ""

@@ -11,7 +11,8 @@ from textual.containers import Vertical
 
 from console.commands import Command
 from console.places import Place, Subject
-from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
+from console.screens.no_match import keys_of, nothing_matches
+from console.screens.view import View, counted, row_of, title, waiting_lines
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
 from console.state.filter import parse_filter
@@ -114,7 +115,10 @@ class Page(View, Generic[T]):
     def _say_matching(self) -> None:
         """How many rows there are, and what stands where there is none."""
         table = self.table
-        table.set_notice(nothing_matches(self.filter_text()) if table.total and not table.shown else self.notice())
+        if table.total and not table.shown:
+            table.set_notice(nothing_matches(self.filter_text(), keys_of(self._rows.values(), table.spec.facts)))
+        else:
+            table.set_notice(self.notice())
         count = counted(len(table.shown), table.total) if self.counted() else ""
         facts = [(count, "bold"), (_filter_note(self.filter_text()), "$warning"), *self.title_facts()]
         table.set_title(title(self.NOUN, *facts))

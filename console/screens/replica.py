@@ -7,15 +7,17 @@ from typing import ClassVar
 from console.figures import age, pair, percent, plural, size, watts
 from console.places import Subject
 from console.screens.page import Page
-from console.screens.replicas import breaker_tone, own_part, progress_cell, queue_spans, standing_cell
+from console.screens.replicas import breaker_tone, own_part, progress_cell, queue_spans, standing_cell, unheard_words
 from console.signs import signs
 from console.state.breakers import sentence_of
 from console.state.cards import card_key
 from console.state.loads import column
+from console.state.unheard import ago
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.facts import Fact
 from console.widgets.paint import Span, heat
 from llmgw.api.actions import Target
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import CardRow, FiguresRow, NodeRow, ReplicaRow
 from llmgw.core import throttle
 from llmgw.core.compute import Compute, compute_words
@@ -31,6 +33,12 @@ class CardOn:
     """Its column in the node's figures."""
     card: CardRow
     figures: FiguresRow | None
+    stale: bool = False
+    """Whether these figures are of a node that no longer speaks."""
+
+    def tone(self, now: str = "") -> str:
+        """The tone of a figure: `now`, and dim where it is not of now."""
+        return "dim" if self.stale else now
 
     @property
     def work(self) -> float | None:
@@ -46,8 +54,9 @@ class CardOn:
 def cards_on(node: NodeRow, seen: Seen) -> dict[str, CardOn]:
     """A node's cards by key."""
     figures = seen.state.figures.get(node.name)
+    stale = node.state in UNHEARD
     return {
-        card_key(node.name, card): CardOn(node=node.name, place=place, card=card, figures=figures)
+        card_key(node.name, card): CardOn(node=node.name, place=place, card=card, figures=figures, stale=stale)
         for place, card in enumerate(node.cards)
     }
 
@@ -60,13 +69,15 @@ def _holder(on: CardOn, seen: Seen) -> Cell:
     return [(replica.model, ""), (f" {own_part(replica)}", "dim")] if replica else (on.card.replica, "")
 
 
-def _problem(on: CardOn, _: Seen) -> Cell:
-    """What is wrong with it, what wears out, and what holds it back."""
+def _problem(on: CardOn, seen: Seen) -> Cell:
+    """How old its figures are where they are, what is wrong with it, what wears out, and what holds it back."""
     card = on.card
-    reasons = (column(on.figures.throttle_reasons, on.place) or 0) if on.figures else 0
+    reasons = (column(on.figures.throttle_reasons, on.place) or 0) if on.figures and not on.stale else 0
     held_back = throttle.words(reasons & throttle.HELD_BACK)
     trouble = card.problem or ("" if card.healthy else "not healthy")
-    said = [text for text in (trouble, *card.wear, *(f"held back: {word}" for word in held_back)) if text]
+    told = ago(seen.state, on.node, seen.now)
+    old = f"figures of {told}" if told else ""
+    said = [text for text in (old, trouble, *card.wear, *(f"held back: {word}" for word in held_back)) if text]
     return ("  ".join(said), "dim" if card.healthy and said == [card.problem] else "warn")
 
 
@@ -80,7 +91,7 @@ CARDS: TableSpec[CardOn] = TableSpec(
             title="work",
             width=5,
             align="right",
-            cell=lambda on, _: (f"{percent(on.work):>4} ", heat(on.work)),
+            cell=lambda on, _: (f"{percent(on.work):>4} ", on.tone(heat(on.work))),
         ),
         Column(
             key="busy",
@@ -88,7 +99,10 @@ CARDS: TableSpec[CardOn] = TableSpec(
             width=5,
             align="right",
             priority=3,
-            cell=lambda on, _: (percent(column(on.figures.utilization_percent, on.place) if on.figures else None), ""),
+            cell=lambda on, _: (
+                percent(column(on.figures.utilization_percent, on.place) if on.figures else None),
+                on.tone(),
+            ),
         ),
         Column(
             key="sm",
@@ -107,11 +121,16 @@ CARDS: TableSpec[CardOn] = TableSpec(
                 pair(
                     column(on.figures.memory_used_bytes, on.place) if on.figures else None, on.card.memory_total_bytes
                 ),
-                "",
+                on.tone(),
             ),
         ),
         Column(
-            key="power", title="power", width=7, align="right", priority=1, cell=lambda on, _: (watts(on.power), "")
+            key="power",
+            title="power",
+            width=7,
+            align="right",
+            priority=1,
+            cell=lambda on, _: (watts(on.power), on.tone()),
         ),
         Column(
             key="heat",
@@ -119,7 +138,10 @@ CARDS: TableSpec[CardOn] = TableSpec(
             width=6,
             align="right",
             priority=5,
-            cell=lambda on, _: (_degrees(column(on.figures.temperature_c, on.place) if on.figures else None), ""),
+            cell=lambda on, _: (
+                _degrees(column(on.figures.temperature_c, on.place) if on.figures else None),
+                on.tone(),
+            ),
         ),
         Column(key="holder", title="held by", width=22, grow=1, most=48, cell=_holder, whole=_holder),
         Column(key="problem", title="last word", width=12, grow=4, priority=2, cell=_problem, whole=_problem),
@@ -165,9 +187,11 @@ class ReplicaPage(Page[CardOn]):
         queue = queue_spans(replica)
         # What it says of its work has a line of its own.
         progress = progress_cell(replica, seen) if replica.state != "ready" or not queue else []
+        unheard = unheard_words(replica, seen)
         return [
             ("model", (replica.model, "strong")),
-            ("state", [*standing_cell(replica), (f"  for {age(seen.now - replica.since)}", "dim")]),
+            ("state", [*standing_cell(replica, seen), (f"  for {age(seen.now - replica.since)}", "dim")]),
+            ("not heard", (unheard, "warn")),
             ("progress", progress if isinstance(progress, list) else [progress]),
             ("breaker", (sentence_of(seen.state, replica), breaker_tone(replica))),
             ("last word", (replica.message, "bad" if replica.state == "failed" else "")),

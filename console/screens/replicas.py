@@ -8,6 +8,8 @@ from console.screens.table_view import TableView
 from console.signs import signs
 from console.state.breakers import OPEN, sentence_of
 from console.state.cluster import ClusterState
+from console.state.index import nodes_of
+from console.state.unheard import ago, is_unheard
 from console.widgets.columns import Cell, Column, Seen, TableSpec
 from console.widgets.paint import Span, progress_spans
 from llmgw.api.actions import Target
@@ -19,8 +21,22 @@ FULL_KV = 0.9
 UNDER_WAY = ("pending", "fetching", "checking", "starting", "draining")
 
 
+def unheard_words(replica: ReplicaRow, seen: Seen) -> str:
+    """`gpu07 is lost, heard 12m ago`: what a node of its says no more; empty while all of them speak."""
+    for name in nodes_of(replica):
+        if is_unheard(seen.state, name):
+            told = ago(seen.state, name, seen.now)
+            return f"{name} is {seen.state.nodes[name].state}{f', heard {told}' if told else ''}"
+    return ""
+
+
 def progress_cell(replica: ReplicaRow, seen: Seen) -> Cell:
-    """How far it is: a bar and figures while bytes move, a clock while it starts."""
+    """How far it is: a bar while bytes move, a clock while it starts; dimmed where its node said it last."""
+    spans = _progress(replica, seen)
+    return [(text, "dim") for text, _ in spans] if unheard_words(replica, seen) else spans
+
+
+def _progress(replica: ReplicaRow, seen: Seen) -> list[Span]:
     step = replica.progress
     if step is not None and replica.state in ("pending", "fetching", "checking"):
         word = "mirror " if step.phase == "mirror" else ""
@@ -28,20 +44,20 @@ def progress_cell(replica: ReplicaRow, seen: Seen) -> Cell:
             share = step.done_bytes / step.total_bytes
             figures = f" {word}{100 * share:.0f}% of {size(step.total_bytes)}"
             return [*progress_spans(share, BAR_COLUMNS), (figures, "")]
-        return (f"{word}{size(step.done_bytes)}", "")
+        return [(f"{word}{size(step.done_bytes)}", "")]
     if replica.state == "starting":
-        return (clock(seen.now - replica.since), "info")
+        return [(clock(seen.now - replica.since), "info")]
     if replica.state == "draining":
-        return (f"{replica.in_flight} in flight", "warn")
+        return [(f"{replica.in_flight} in flight", "warn")]
     if replica.state == "failed":
-        return (f"after {plural(replica.restarts, 'restart')}" if replica.restarts else "", "warn")
+        return [(f"after {plural(replica.restarts, 'restart')}" if replica.restarts else "", "warn")]
     if replica.state == "ready":
         in_flight = [
             (f"{replica.in_flight}", "" if replica.in_flight else "dim"),
             (f" of {replica.slots} slots", "dim"),
         ]
         return queue_spans(replica) or in_flight
-    return ("", "")
+    return [("", "")]
 
 
 def queue_spans(replica: ReplicaRow) -> list[Span]:
@@ -58,10 +74,12 @@ def queue_spans(replica: ReplicaRow) -> list[Span]:
 
 
 def _said(replica: ReplicaRow, seen: Seen) -> Cell:
-    """What its breakers say, and its own last word."""
+    """Which node of its is not heard, what its breakers say, and its own last word."""
     word: Span = (replica.message, "bad" if replica.state == "failed" else "dim")
-    broken = sentence_of(seen.state, replica)
-    return [(f"{broken}  ", breaker_tone(replica)), word] if broken else word
+    unheard, broken = unheard_words(replica, seen), sentence_of(seen.state, replica)
+    spans: list[Span] = [(f"{unheard}  ", "warn")] if unheard else []
+    spans += [(f"{broken}  ", breaker_tone(replica))] if broken else []
+    return [*spans, word] if spans else word
 
 
 def breaker_tone(replica: ReplicaRow) -> str:
@@ -69,8 +87,13 @@ def breaker_tone(replica: ReplicaRow) -> str:
     return "bad" if replica.breaker == OPEN else "warn"
 
 
-def standing_cell(replica: ReplicaRow) -> list[Span]:
-    """Its state; one that would serve and gets no requests says so instead."""
+def standing_cell(replica: ReplicaRow, seen: Seen) -> list[Span]:
+    """Its state, dimmed where its node said it last; one that would serve and gets no requests says so instead."""
+    spans = _standing(replica)
+    return [(text, "dim") for text, _ in spans] if unheard_words(replica, seen) else spans
+
+
+def _standing(replica: ReplicaRow) -> list[Span]:
     if not replica.breaker or replica.state != "ready":
         return state_cell(replica.state)
     mark = signs().broken if replica.breaker == OPEN else signs().warning
@@ -129,7 +152,7 @@ SPEC: TableSpec[ReplicaRow] = TableSpec(
             key="state",
             title="state",
             width=10,
-            cell=lambda replica, _: standing_cell(replica),
+            cell=standing_cell,
             sort=lambda replica, _: state_rank("partial" if replica.breaker else replica.state),
         ),
         Column(

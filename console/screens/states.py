@@ -1,5 +1,7 @@
 """How a state looks: a mark and a tone, the same in every view."""
 
+from collections.abc import Sequence
+
 from console.signs import signs
 from console.widgets.paint import Span
 
@@ -30,6 +32,14 @@ def state_cell(state: str) -> list[Span]:
     """Mark and word."""
     tone = state_tone(state)
     return [(f"{state_mark(state)} ", tone), (state, tone)]
+
+
+def aged(spans: Sequence[Span], ago: str) -> list[Span]:
+    """What a node said, as it is while it speaks (`ago` is empty); else dimmed, with how long ago that was."""
+    if not ago or not spans:
+        return list(spans)
+    gap = "" if spans[-1][0].endswith("  ") else "  "
+    return [*((text, "dim") for text, _ in spans), (f"{gap}{ago}", "dim")]
 
 
 _ORDER = ("failed", "lost", "pending", "silent", "partial", "fetching", "checking", "starting", "draining", "cordoned")

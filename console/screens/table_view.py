@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 
 from console.commands import Command
 from console.places import Place, Subject
-from console.screens.view import View, counted, nothing_matches, row_of, title, waiting_lines
+from console.screens.no_match import keys_of, nothing_matches
+from console.screens.view import View, counted, row_of, title, waiting_lines
 from console.signs import sort_mark
 from console.state.cluster import ClusterState
 from console.state.diff import Diff
@@ -176,7 +177,7 @@ class TableView(View, Generic[T]):
         if not state.heard:
             notice = waiting_lines(self.desk)
         elif self.table.total and not self.table.shown:
-            notice = nothing_matches(self.filter_text())
+            notice = nothing_matches(self.filter_text(), keys_of(self.rows(state).values(), self.table.spec.facts))
         else:
             sentence, key = self.EMPTY
             notice = [[(sentence, "dim")], _keyed(key)]

@@ -184,11 +184,6 @@ def waiting_lines(desk: Desk) -> list[list[Span]]:
     return [[(f"asking {desk.where}{signs().ellipsis}", "dim")]]
 
 
-def nothing_matches(filter_text: str) -> list[list[Span]]:
-    """What stands in a table whose filter hides every row."""
-    return [[("nothing matches ", "dim"), (filter_text, "strong")], [("esc", "key"), (" shows all", "dim")]]
-
-
 def counted(shown: int, total: int) -> str:
     """How many rows there are, and of how many: `12`, `3 of 12`."""
     return f"{shown:,}" if shown == total else f"{shown:,} of {total:,}"

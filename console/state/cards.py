@@ -115,8 +115,8 @@ class CardAt:
 
     @property
     def held_back(self) -> bool:
-        """Whether heat or power costs it speed now."""
-        return throttle.throttled(self.throttle) is True
+        """Whether heat or power costs it speed now; nobody knows that of a card whose node does not speak."""
+        return not self.stale and throttle.throttled(self.throttle) is True
 
     @property
     def held(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from console.figures import pair, percent, short_age, size, spark, watts
 from console.signs import signs
 from console.state.cards import COOL_C, TOP_C, CardAt
+from console.state.unheard import ago
 from console.text import clip, fit, plain, width
 from console.widgets.columns import Seen
 from console.widgets.gpu_cells import AIR, THROTTLE_MARK, degrees
@@ -79,7 +80,7 @@ def _health(on: CardAt) -> list[Named]:
         whole = next((other for other in on.node.cards if other.uuid == card.parent), None)
         of = f"GPU {whole.index}" if whole is not None else card.parent
         facts.append(("MIG", [(card.mig_profile or "instance", "strong"), (f" of {of}", "dim")]))
-    words = throttle.words(on.throttle)
+    words = () if on.stale else throttle.words(on.throttle)
     if words:
         held = "slowed" if on.held_back else "clocks"
         facts.append((held, [("; ".join(words), "warn" if on.held_back else "dim")]))
@@ -122,14 +123,16 @@ def _does(
     seen: Seen, on: CardAt, columns: int, laid_out: Callable[[str, Iterable[Span], int], list[Line]]
 ) -> list[Line]:
     """Figures with their past, then those without one, each only where it is told; `laid_out` places the latter."""
-    lines = [_charted(seen, on, columns, *row) for row in _rows(on)]
+    told = ago(seen.state, on.node.name, seen.now)
+    lines = laid_out("figures", [(f"of {told}, not heard since", "warn")], columns) if told else []
+    lines += [_charted(seen, on, columns, *row) for row in _rows(on)]
     for name, text in (
         ("profile", _profile(on)),
         ("clock", "" if on.clock_mhz is None else f"{on.clock_mhz:,.0f} MHz"),
         ("engine", _engine(on)),
     ):
         if text:
-            lines += laid_out(name, [(text, "")], columns)
+            lines += laid_out(name, [(text, "dim" if on.stale else "")], columns)
     return lines
 
 
@@ -138,8 +141,8 @@ Row = tuple[str, list[Span], str, float, float | None]
 
 
 def _rows(on: CardAt) -> list[Row]:
-    idle: list[Span] = [(f" {signs().warning} idle", "warn")] if on.idle and not on.stale else []
-    held: list[Span] = [(f" {THROTTLE_MARK} held", "warn")] if on.held_back and not on.stale else []
+    idle: list[Span] = [(f" {signs().warning} idle", "warn")] if on.idle else []
+    held: list[Span] = [(f" {THROTTLE_MARK} held", "warn")] if on.held_back else []
     heat: list[Span] = [(degrees(on.temperature), "")]
     if on.memory_temperature is not None:
         heat.append((f" mem {degrees(on.memory_temperature)}", "dim"))
@@ -160,7 +163,8 @@ def _rows(on: CardAt) -> list[Row]:
 def _charted(
     seen: Seen, on: CardAt, columns: int, title: str, spans: list[Span], figure: str, floor: float, top: float | None
 ) -> Line:
-    line: Line = [(fit(title, NAME), "dim"), *_padded(spans, FIGURE)]
+    said = [(text, "dim") for text, _ in spans] if on.stale else spans
+    line: Line = [(fit(title, NAME), "dim"), *_padded(said, FIGURE)]
     room = columns - NAME - FIGURE
     if room >= LEAST_SPARK:
         samples = [value - floor for value in seen.history.card(on.node.name, on.place, figure)]

@@ -15,8 +15,10 @@ from console.state.cards import HOT_C, CardAt, Mode, cards_of, figures_of, scale
 from console.state.cluster import ClusterState
 from console.state.folding import GroupLine, NodeLine
 from console.state.history import History
+from console.state.unheard import unheard_words
 from console.text import fit, plain, width
 from console.widgets.paint import Span, heat, spans_width
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import NodeRow, ReplicaRow
 
 CELL = 4
@@ -64,17 +66,19 @@ def cell(on: CardAt, mode: Mode, *, matches: bool = True) -> Span:
     if figure is not None and not math.isfinite(figure):
         figure = None
     if worn(on.card):
-        return (_worn(on, figure), "worn")
+        # Its wear is so still; a figure of a node that is not heard is of before.
+        return (_worn(on, figure), "dim" if on.stale and on.held and figure is not None else "worn")
     if on.split and not on.held:
         return (f"{SPLIT:>{CELL - 1}} ", "dim")
     if not on.held:
         return _free(on, mode, figure)
     if figure is None:
         return (f"  {signs().dash} ", "unused")
+    if on.stale:
+        return (f"{min(999.0, max(0.0, figure)):3.0f} ", "dim")
     hot = mode is Mode.TEMPERATURE and figure >= HOT_C
-    mark = HOT_MARK if hot else THROTTLE_MARK if on.held_back and not on.stale else " "
-    text = f"{min(999.0, max(0.0, figure)):3.0f}{mark}"
-    return (text, "dim" if on.stale else "worn" if hot else heat(scale(figure, mode)))
+    mark = HOT_MARK if hot else THROTTLE_MARK if on.held_back else " "
+    return (f"{min(999.0, max(0.0, figure)):3.0f}{mark}", "worn" if hot else heat(scale(figure, mode)))
 
 
 def _worn(on: CardAt, figure: float | None) -> str:
@@ -87,7 +91,7 @@ def _free(on: CardAt, mode: Mode, figure: float | None) -> Span:
     dash = ":" if signs().ascii else signs().free[0]
     # Somebody else uses a card of ours, or one wants to know how warm it is: the figure stands between the dashes.
     telling = mode is Mode.TEMPERATURE or (figure is not None and figure >= FOREIGN_PERCENT)
-    if figure is None or not telling:
+    if figure is None or not telling or on.stale:
         return (f" {signs().free} ", "unused")
     return (f"{dash}{min(99.0, max(0.0, figure)):2.0f}{dash}", "unused")
 
@@ -189,8 +193,9 @@ def mean_figure(cards: Iterable[CardAt], mode: Mode) -> float | None:
 def notes(state: ClusterState, node: NodeRow, cards: Iterable[CardAt], now: float) -> list[Span]:
     """What there is to tell of a node, the worst first, dots between."""
     found: list[Span] = []
-    if node.state in ("silent", "lost"):
-        found.append((node.state, "bad"))
+    unheard = node.state in UNHEARD
+    if unheard:
+        found.append((unheard_words(node, state.figures.get(node.name), now), "bad"))
     elif node.state == "cordoned":
         found.append((node.state, "warn"))
     load = state.node_load(node.name)
@@ -201,7 +206,7 @@ def notes(state: ClusterState, node: NodeRow, cards: Iterable[CardAt], now: floa
     if failed:
         found.append((f"{failed} failed", "bad"))
     coming = next((replica for replica in replicas.values() if replica.state in COMING), None)
-    if coming is not None:
+    if coming is not None and not unheard:
         found.append((_coming(coming, now), "info"))
     # A card whose replica is still on its way is not idle for want of work.
     waiting = {id_ for id_, replica in replicas.items() if replica.state in COMING}

@@ -108,8 +108,11 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
     def tick(self, seen: Seen) -> None:
         """A second has passed."""
         self._book.see(seen)
+        aged = self._book.age()
         if self._unarranged and seen.now - self._arranged_at >= ARRANGE_S:
             self._arrange()
+            self._refresh_lines()
+        elif aged:
             self._refresh_lines()
 
     def set_mode(self, mode: Mode) -> None:

@@ -24,6 +24,7 @@ from console.widgets.gpu_cells import (
 )
 from console.widgets.order import natural
 from console.widgets.paint import Span, spans_width
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import NodeRow
 
 
@@ -106,6 +107,14 @@ class MapLines:
         for line in self.every:
             if isinstance(line, GroupLine):
                 self._spans.pop(line.key, None)
+
+    def age(self) -> bool:
+        """Forget lines of nodes that are not heard, which say for how long; whether one of them was laid out."""
+        nodes, kept = self.state.nodes, len(self._spans)
+        for line in self.every:
+            if isinstance(line, NodeLine) and (node := nodes.get(line.node)) is not None and node.state in UNHEARD:
+                self._spans.pop(line.key, None)
+        return len(self._spans) < kept
 
     def forget_all(self) -> None:
         """Another mode, another width."""

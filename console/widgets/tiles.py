@@ -49,6 +49,9 @@ class Tiles(LineWidget):
         if len(before) != len(tiles):
             self.refresh(layout=True)
             return
+        if not self.size.width:
+            # What is hidden has no columns to compare, and the lines kept from before would be shown again.
+            self.refresh()
         for y, line in enumerate(self._lines(self.size.width)):
             if self._painted.get(y) != line:
                 self.repaint_spans(y, self._painted.get(y), line)

@@ -16,10 +16,12 @@ from console.state.cards import Mode, cards_of
 from console.state.cluster import ClusterState
 from console.state.index import nodes_of
 from console.state.loads import NodeLoad
+from console.state.unheard import unheard_words
 from console.text import fit, plain
 from console.widgets.gpu_cells import cell
 from console.widgets.order import natural
 from console.widgets.paint import LineWidget, Span, progress_spans, spans_width
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.watch import FiguresRow, NodeRow, ReplicaRow
 
 CELL = 4
@@ -32,6 +34,8 @@ RANK_S = 10.0
 """A node that is merely busier than one that is shown waits so long for its place: rows that jump cannot be read."""
 STAY_PERCENT = 10.0
 """A node that is shown stays until another works by so much more."""
+_RANKS = {"bad": 0, "warn": 1, "info": 1, "": 2}
+"""A note's tone → its node's place: no busy node hides one that is not heard."""
 COMING = ("fetching", "checking", "starting")
 """States of a replica that a node's row tells of."""
 
@@ -47,7 +51,7 @@ class WorkMap(LineWidget):
         """Nodes that have a row, from top to bottom."""
         self._coming: dict[str, ReplicaRow] = {}
         """Node → a replica that is on its way to it."""
-        self._ranked_at = 0.0
+        self._now = self._ranked_at = 0.0
         self._hidden: list[Span] = []
         self._spans: dict[str, list[Span]] = {}
         self._painted: dict[int, list[Span]] = {}
@@ -66,7 +70,7 @@ class WorkMap(LineWidget):
         self, state: ClusterState, now: float, changed: Iterable[str] | None = None, *, moved: bool = False
     ) -> None:
         """Show these nodes; `changed` are those that may differ, none is all; `moved` when rows may move at once."""
-        before, self._state = self._state, state
+        before, self._state, self._now = self._state, state, now
         if len(state.nodes) != len(before.nodes):
             self.refresh(layout=True)
         if changed is None:
@@ -77,6 +81,16 @@ class WorkMap(LineWidget):
         if changed is None or moved or now - self._ranked_at >= RANK_S:
             self._rank(now)
         self._refresh_lines()
+
+    def tick(self, now: float) -> None:
+        """A second has passed: nodes that are not heard say for how long."""
+        self._now = now
+        nodes = self._state.nodes
+        aged = [name for name in self._shown if name in nodes and nodes[name].state in UNHEARD]
+        for name in aged:
+            self._spans.pop(name, None)
+        if aged:
+            self._refresh_lines()
 
     def on_resize(self) -> None:
         """Another number of nodes fits."""
@@ -108,10 +122,10 @@ class WorkMap(LineWidget):
         self._hidden = self._count_hidden(frozenset(names))
         self._spans = {name: spans for name, spans in self._spans.items() if name in names}
 
-    def _place(self, name: str, stays: bool) -> tuple[bool, float, str]:
+    def _place(self, name: str, stays: bool) -> tuple[int, float, str]:
         load = self._state.node_load(name)
-        quiet = not _note(self._state.nodes[name], load, self._coming.get(name))[0]
-        return (quiet, -(load.mean_work_percent or 0.0) - (STAY_PERCENT if stays else 0.0), name)
+        rank = _RANKS[_note(self._state.nodes[name], load, self._coming.get(name))[1]]
+        return (rank, -(load.mean_work_percent or 0.0) - (STAY_PERCENT if stays else 0.0), name)
 
     def _count_hidden(self, shown: frozenset[str]) -> list[Span]:
         state = self._state
@@ -164,6 +178,8 @@ class WorkMap(LineWidget):
         else:
             spans += _processors(node, self._state.figures.get(node.name), 20 if wide else 12)
         coming = next((row for row in self._state.replicas_on(node.name) if row.state in COMING), None)
+        if node.state in UNHEARD:
+            return [*spans, (unheard_words(node, self._state.figures.get(node.name), self._now), "bad")]
         return [*spans, _note(node, load, coming)]
 
     def _cells(self, node: NodeRow) -> list[Span]:
@@ -192,18 +208,19 @@ def _processors(node: NodeRow, figures: FiguresRow | None, columns: int) -> list
     free = figures.memory_available_bytes if figures else None
     used = 100 * (memory - free) / memory if memory and free is not None else None
     bars = progress_spans((busy or 0) / 100, columns)
-    if node.state in ("silent", "lost"):
+    stale = node.state in UNHEARD
+    if stale:
         bars = [(text, "dim") for text, _ in bars]
     return [
         (f"{plural(node.cpus, 'CPU'):>8} ", "dim"),
         *bars,
-        (f" {percent(busy):>4}", ""),
+        (f" {percent(busy):>4}", "dim" if stale else ""),
         (f"   memory {percent(used):>4}  ", "dim"),
     ]
 
 
 def _note(node: NodeRow, load: NodeLoad, coming: ReplicaRow | None) -> Span:
-    if node.state in ("silent", "lost"):
+    if node.state in UNHEARD:
         return (node.state, "bad")
     if node.state == "cordoned":
         return ("cordoned", "warn")

@@ -85,7 +85,8 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     gpus_held: int = 0
     gpus_idle: int = 0
     work_percent: float | None = None
-    gpu_memory_bytes: int = 0
+    gpu_memory_bytes: int | None = None
+    """What is used of its cards' memory; null while none of them tells."""
     power_w: float | None = None
     power_gpus: int = 0
     """Cards whose draw that is: those that report it."""
@@ -210,6 +211,7 @@ def _node(node: NodeRow, figures: FiguresRow | None, cards: list[CardLine], uses
     free = figures.memory_available_bytes if figures else None
     work = [card.work_percent for card in cards if card.work_percent is not None]
     power = [card.power_w for card in cards if card.power_w is not None]
+    used = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
     return NodeLine(
         node=node.name,
         state=node.state,
@@ -221,7 +223,7 @@ def _node(node: NodeRow, figures: FiguresRow | None, cards: list[CardLine], uses
         gpus_held=sum(use.cards for use in uses.values()),
         gpus_idle=sum(len(use.idle) for use in uses.values()),
         work_percent=sum(work) / len(work) if work else None,
-        gpu_memory_bytes=sum(card.memory_used_bytes or 0 for card in cards),
+        gpu_memory_bytes=sum(used) if used else None,
         power_w=sum(power) if power else None,
         power_gpus=len(power),
         gpus_whole=sum(not card.parent for card in node.cards),

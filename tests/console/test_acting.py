@@ -97,6 +97,28 @@ def test_the_line_spells_actions_as_ctl_does(line: str, action: str, rest: tuple
     assert (parsed.handler.action_id, parsed.rest) == (action, rest)
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("model sim", "'models'"),
+        ("node x", "'nodes'"),
+        ("modles", "'models'"),
+        ("qiut", "'quit'"),
+        ("ser", "'series' or 'serve'"),
+    ],
+)
+def test_a_slip_on_the_line_is_answered_with_what_would_have_worked(line: str, meant: str) -> None:
+    complaint = parse_line(line).complaint
+    assert complaint.startswith(f"{line.split()[0]!r} is neither a view nor an action; did you mean ")
+    assert meant in complaint
+
+
+def test_a_word_like_no_other_is_answered_with_the_views() -> None:
+    complaint = parse_line("frobnicate").complaint
+    assert "is neither a view (overview, models, " in complaint
+    assert "did you mean" not in complaint
+
+
 def test_the_line_offers_words_and_then_names() -> None:
     assert "models" in candidates("mod", STATE)
     assert candidates("nodes gpu0", STATE)[0] == "nodes gpu01"

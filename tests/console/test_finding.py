@@ -2,10 +2,13 @@
 
 import pytest
 
+from console.lines import candidates
+from console.places import Place, Subject
 from console.screens.logs import LogsPage
 from console.screens.model import ModelPage
 from console.screens.overview import Overview
-from tests.console.harness import console_with, screen_text, shown
+from llmgw.api.actions import Target
+from tests.console.harness import console_with, screen_text, shown, until
 from tests.console.scenes import PAGES, console_in, visit
 from tests.support.fleet_rows import small_rows, snapshot
 
@@ -110,3 +113,22 @@ async def test_a_page_says_at_once_how_many_of_its_rows_match() -> None:
         assert "nothing matches zebra" in text
         assert "no replica" not in text
         assert f"0 of {total}" in text
+
+
+@pytest.mark.asyncio
+async def test_the_servers_own_log_is_on_the_line_and_in_the_palette() -> None:
+    console = console_in("normal")
+    async with shown(console) as pilot:
+        assert candidates("logs ser", console.store.state) == ["logs server"]
+        await pilot.press(*":logs server", "enter")
+        await until(lambda: console.main.trail.here.view == "logs")
+        assert console.main.trail.here.subject == Subject(target=Target.CLUSTER, key="server")
+        await until(lambda: isinstance(console.main.view, LogsPage) and console.main.view.lines.count > 0)
+        assert console.main.subjects() == ()
+        await visit(console, pilot, Place(view="models"))
+        await pilot.press("ctrl+p", *"server's log")
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(lambda: console.main.trail.here.key == "server")
+        await pilot.press(*":logs nobody", "enter")
+        await until(lambda: any("is called 'nobody'" in notice.message for notice in console._notifications))

@@ -352,6 +352,7 @@ async def test_the_line_opens_it_by_the_models_name() -> None:
         console.run_line(f"try {MODEL}")
         await until(lambda: isinstance(console.main.view, Playground))
         await pilot.pause()
+        assert console.main.trail.here.subject == Subject(target=Target.MODEL, key=MODEL)
 
 
 def _stands_at(console: Console, place: Place) -> bool:

@@ -285,6 +285,9 @@ async def test_copy_reaches_the_terminal_and_says_so() -> None:
     async with shown(console) as pilot:
         await pilot.press("c")
         await until(lambda: console.clipboard == "glm-5.2-air")
+        await until(lambda: bool(console._notifications))
+        (said,) = console._notifications
+        assert said.message.startswith("copied glm-5.2-air")
 
 
 @pytest.mark.asyncio

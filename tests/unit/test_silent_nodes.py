@@ -1,14 +1,23 @@
 """A node that is not heard draws nothing that is known of: its last figures are in no sum and on no page."""
 
+import io
+from argparse import Namespace
+from typing import cast
+
 import msgspec
 import pytest
 
 from llmgw.api.card_uses import uses_of_node, uses_of_row
+from llmgw.api.client import AdminClient
 from llmgw.api.rows import CardRow, FiguresRow, NodeRow
 from llmgw.api.series import CLUSTER, Of, Scope
-from llmgw.api.types import CardInfo, ClusterStatus, ModelInfo, NodeInfo, ReplicaInfo, ServerInfo
+from llmgw.api.types import CardInfo, ClusterStatus, ModelInfo, NodeInfo, ReplicaInfo, ServerInfo, ShardInfo
 from llmgw.cli.card_lines import lines_of_node
+from llmgw.cli.context import Context
+from llmgw.cli.groups.nodes import node_table, show
+from llmgw.cli.groups.replicas import replicas
 from llmgw.cli.groups.top import screen
+from llmgw.cli.output import Output
 from llmgw.cli.top_rows import Feed, Top, top_of
 from llmgw.control.inventory import Inventory
 from llmgw.control.metrics import render
@@ -214,6 +223,7 @@ def test_top_leaves_out_what_a_silent_node_said_last() -> None:
     gone = {line.node: line for line in after.nodes}["gpu01"]
     assert (gone.power_w, gone.work_percent, gone.cpu_percent, gone.memory_used_bytes) == (None, None, None, None)
     assert (gone.power_gpus, gone.gpus, gone.gpus_held, gone.gpus_idle) == (0, 8, 8, 0)
+    assert (bool(node.gpu_memory_bytes), gone.gpu_memory_bytes) == (True, None)
     cards = [card for card in after.cards if card.node == "gpu01"]
     assert {(card.power_w, card.busy_percent, card.memory_used_bytes) for card in cards} == {(None, None, None)}
     assert {card.problems[0] for card in cards} == {"Its node is lost."}
@@ -241,3 +251,103 @@ def test_a_line_a_card_says_that_its_node_is_not_heard() -> None:
     assert (line.memory_total_bytes, line.problems) == (80 * GB, ("Its node is silent.",))
     (line,) = lines_of_node(a_machine("n1", "cordoned"), {})
     assert (line.power_w, line.problems) == (400.0, ())
+
+
+def told_of(machine: NodeInfo) -> str:
+    """What `ctl node show` says of a machine."""
+
+    class Client:
+        def node(self, _: str) -> NodeInfo:
+            return machine
+
+    out = io.StringIO()
+    show(Context(args=Namespace(node="n"), out=Output(json=False, out=out), _client=cast("AdminClient", Client())))
+    return " ".join(out.getvalue().split())
+
+
+def aged(state: str) -> NodeInfo:
+    return msgspec.structs.replace(a_machine("n", state, "r"), heartbeat_age_s=730.0, disk_total_bytes=100)
+
+
+@pytest.mark.parametrize("state", ["silent", "lost"])
+def test_a_nodes_own_page_says_how_old_its_last_word_is(state: str) -> None:
+    text = told_of(aged(state))
+    for there in (
+        f"state {state}, heard 12m ago",
+        "load 1.00, 12m ago",
+        "memory 40 B free of 100 B, 12m ago",
+        "network in 1 GB/s, 12m ago",
+        f"! figures of its cards are of 12m ago: the node is {state}",
+    ):
+        assert there in text
+    assert "12m ago" not in told_of(aged("connected")).replace("heard 12m ago", "")
+
+
+def test_what_a_node_does_not_tell_is_no_zero_on_its_page() -> None:
+    cards = (msgspec.structs.replace(a_card_info("n", None), memory_used_bytes=None),)
+    text = told_of(msgspec.structs.replace(aged("connected"), memory_available_bytes=0, cards=cards))
+    assert "memory 100 B, what is free is not told" in text
+    assert "disk 100 B, what is free is not told" in text
+    assert "-/80 GB" in text
+
+
+def test_a_line_a_node_leaves_out_what_a_silent_one_uses() -> None:
+    out = io.StringIO()
+    told = msgspec.structs.replace(aged("connected"), memory_total_bytes=100 * GB, memory_available_bytes=40 * GB)
+    machines = [msgspec.structs.replace(told, name=state, state=state) for state in ("connected", "silent", "lost")]
+    untold = msgspec.structs.replace(told, name="untold", memory_available_bytes=0)
+    node_table(Output(json=False, out=out), [*machines, untold])
+    used = {line.split()[0]: line.split()[4] for line in out.getvalue().splitlines()[1:]}
+    assert used == {"connected": "60/100", "silent": "-/100", "lost": "-/100", "untold": "-/100"}
+
+
+def a_ready(node: str, *shards: str, message: str = "") -> ReplicaInfo:
+    """A replica on a node, or one of several."""
+    parts = tuple(ShardInfo(node=each, role="head" if each == node else "worker", state="ready") for each in shards)
+    return ReplicaInfo(
+        id=f"m-{node}",
+        model="m",
+        profile="p",
+        engine="sim",
+        node=node,
+        state="ready",
+        since_s=9.0,
+        shards=parts,
+        message=message,
+    )
+
+
+def replicas_told(*found: ReplicaInfo, nodes: tuple[NodeInfo, ...], json: bool = False) -> str:
+    """What `ctl replicas` says of them."""
+
+    class Client:
+        def replicas(self, _: str | None) -> list[ReplicaInfo]:
+            return list(found)
+
+        def nodes(self) -> list[NodeInfo]:
+            return list(nodes)
+
+    out = io.StringIO()
+    context = Context(args=Namespace(model=None), out=Output(json=json, out=out), _client=cast("AdminClient", Client()))
+    replicas(context)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("state", ["silent", "lost"])
+def test_a_line_a_replica_says_that_its_node_is_not_heard(state: str) -> None:
+    nodes = tuple(msgspec.structs.replace(aged(each), name=each) for each in ("connected", "cordoned", state))
+    found = (a_ready("connected", message="well"), a_ready("cordoned"), a_ready(state, message="well"))
+    well, cordoned, unheard = replicas_told(*found, nodes=nodes).splitlines()[1:]
+    assert "heard" not in well + cordoned
+    assert unheard.rstrip().endswith(f"{state} is {state}, heard 12m ago; well")
+    assert "heard" not in replicas_told(*found, nodes=nodes, json=True)
+    never = msgspec.structs.replace(nodes[-1], heartbeat_age_s=None)
+    assert replicas_told(found[-1], nodes=(never,)).rstrip().endswith(f"{state} is {state}; well")
+
+
+def test_a_replica_of_several_nodes_says_which_of_them_is_not_heard() -> None:
+    nodes = (msgspec.structs.replace(aged("connected"), name="n1"), msgspec.structs.replace(aged("lost"), name="n2"))
+    whole, head, worker = replicas_told(a_ready("n1", "n1", "n2"), nodes=nodes).splitlines()[1:]
+    assert whole.rstrip().endswith("n2 is lost, heard 12m ago")
+    assert "heard" not in head
+    assert worker.rstrip().endswith("n2 is lost, heard 12m ago")

@@ -23,7 +23,7 @@ def status(ctx: Context) -> None:
     _routers(ctx.out, answer)
     node_table(ctx.out, answer.nodes, apart=True)
     model_table(ctx.out, answer.models, apart=True)
-    replica_table(ctx.out, answer.replicas, apart=True)
+    replica_table(ctx.out, answer.replicas, nodes=answer.nodes, apart=True)
 
 
 def _facts(answer: ClusterStatus) -> list[tuple[str, str]]:

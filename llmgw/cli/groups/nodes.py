@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.types import CardInfo, NodeInfo
-from llmgw.cli.card_lines import HEADERS, cells, lines_of_node
+from llmgw.cli.card_lines import HEADERS, cells, lines_of_node, memory
 from llmgw.cli.context import Context, Handler
-from llmgw.cli.format import duration, share, size
+from llmgw.cli.format import duration, size
 from llmgw.cli.output import Output
 from llmgw.core.cluster import MachinePart
 
@@ -38,7 +39,7 @@ def node_table(out: Output, answer: Sequence[NodeInfo], *, apart: bool = False) 
             node.state,
             duration(node.heartbeat_age_s),
             str(node.cpus),
-            share(node.memory_total_bytes - node.memory_available_bytes, node.memory_total_bytes),
+            memory(_used(node.memory_total_bytes, _heard(node, node.memory_available_bytes)), node.memory_total_bytes),
             _cards(node),
             " ".join(engine.engine for engine in node.engines if engine.usable) or "none",
             "; ".join(node.problems),
@@ -47,6 +48,15 @@ def node_table(out: Output, answer: Sequence[NodeInfo], *, apart: bool = False) 
     ]
     headers = ["NODE", "STATE", "HEARD", "CPUS", "MEMORY", "CARDS", "ENGINES", "PROBLEMS"]
     out.table(headers, rows, empty="no node has joined: `llmgw ctl join-token` tells how", apart=apart)
+
+
+def _heard(node: NodeInfo, value: int) -> int | None:
+    """A figure of the node's; none where it is of before, or 0, which is not told."""
+    return None if node.state in UNHEARD else value or None
+
+
+def _used(total: int, free: int | None) -> int | None:
+    return None if free is None else total - free
 
 
 def _cards(node: NodeInfo) -> str:
@@ -60,6 +70,7 @@ def show(ctx: Context) -> None:
     if ctx.out.json:
         ctx.out.document(node)
         return
+    ago = f"{duration(node.heartbeat_age_s)} ago" if node.state in UNHEARD else ""
     ctx.out.facts(
         [
             ("node", node.name + (" (simulated)" if node.simulated else "")),
@@ -67,23 +78,37 @@ def show(ctx: Context) -> None:
             ("address", node.address),
             ("agent", f"{node.agent_version} (pid {node.agent_pid})" if node.agent_pid else node.agent_version),
             ("cpu", f"{node.cpus} × {node.cpu_model or 'CPU'}"),
-            ("load", "" if node.load_1m is None else f"{node.load_1m:.2f}"),
-            ("memory", f"{size(node.memory_available_bytes)} free of {size(node.memory_total_bytes)}"),
+            ("load", _said("" if node.load_1m is None else f"{node.load_1m:.2f}", ago)),
+            ("memory", _said(_free(node.memory_available_bytes, node.memory_total_bytes), ago)),
             ("reserved", size(node.memory_reserved_bytes)),
-            ("disk", f"{size(node.disk_free_bytes)} free of {size(node.disk_total_bytes)}"),
-            ("network", _through(node.network_in_bytes_per_s, node.network_out_bytes_per_s)),
-            ("infiniband", _through(node.infiniband_in_bytes_per_s, node.infiniband_out_bytes_per_s)),
+            ("disk", _said(_free(node.disk_free_bytes, node.disk_total_bytes), ago)),
+            ("network", _said(_through(node.network_in_bytes_per_s, node.network_out_bytes_per_s), ago)),
+            ("infiniband", _said(_through(node.infiniband_in_bytes_per_s, node.infiniband_out_bytes_per_s), ago)),
         ]
     )
     for problem in node.problems:
         ctx.out.line(f"! {problem}")
     engines = [[e.engine, e.version, "yes" if e.usable else "no", e.why_not or e.installing] for e in node.engines]
     ctx.out.table(["ENGINE", "VERSION", "USABLE", "NOTE"], engines, empty="no engine can start there", apart=True)
+    old = bool(ago and node.cards)
+    if old:
+        ctx.out.gap()
+        ctx.out.line(f"! figures of its cards are of {ago}: the node is {node.state}")
     headers = ["CARD", "NAME", "CLASS", "MEMORY", "BUSY", "TEMP", "POWER", "REPLICA", "PROBLEM"]
-    ctx.out.table(headers, [_card(card) for card in node.cards], apart=True)
+    ctx.out.table(headers, [_card(card) for card in node.cards], apart=not old)
     ports = [_port(part) for part in node.parts if part.kind != "disk"]
     if ports:
         ctx.out.table(["PORT", "KIND", "STATE", "RATE", "ERRORS", "LINK DOWN"], ports, apart=True)
+
+
+def _said(words: str, ago: str) -> str:
+    """What a node says of itself, with how long ago that was where it is not heard now."""
+    return f"{words}, {ago}" if words and ago else words
+
+
+def _free(free: int, total: int) -> str:
+    """`40 GB free of 64 GB`; what is free is not told where it is 0."""
+    return f"{size(free)} free of {size(total)}" if free else f"{size(total)}, what is free is not told"
 
 
 def _through(into: float | None, out: float | None) -> str:
@@ -108,7 +133,7 @@ def _card(card: CardInfo) -> list[str]:
         str(card.index),
         card.name,
         card.gpu_class,
-        "-" if card.memory_total_bytes is None else share(card.memory_used_bytes or 0, card.memory_total_bytes),
+        memory(card.memory_used_bytes, card.memory_total_bytes),
         "-" if card.utilization_percent is None else f"{card.utilization_percent:.0f}%",
         "-" if card.temperature_c is None else f"{card.temperature_c:.0f} °C",
         "-" if card.power_w is None else f"{card.power_w:.0f} W",

@@ -1,11 +1,12 @@
 """`ctl replicas` and `ctl restart`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from llmgw.api.card_uses import UNHEARD
 from llmgw.api.client import AdminClient
-from llmgw.api.types import ProgressInfo, ReplicaInfo
+from llmgw.api.types import NodeInfo, ReplicaInfo, ShardInfo
 from llmgw.cli.context import Context, Handler
-from llmgw.cli.format import duration, size
+from llmgw.cli.format import duration
 from llmgw.cli.output import Output
 from llmgw.core.compute import Compute, compute_words
 
@@ -16,17 +17,32 @@ def replicas(ctx: Context) -> None:
     if ctx.out.json:
         ctx.out.document(answer)
     else:
-        replica_table(ctx.out, answer)
+        replica_table(ctx.out, answer, nodes=ctx.client.nodes() if answer else ())
 
 
-def replica_table(out: Output, answer: Sequence[ReplicaInfo], *, apart: bool = False) -> None:
-    """A line a replica."""
-    rows = [row for replica in answer for row in (_row(replica), *_shards(replica))]
+def replica_table(
+    out: Output, answer: Sequence[ReplicaInfo], *, nodes: Sequence[NodeInfo] = (), apart: bool = False
+) -> None:
+    """A line a replica, whose message begins with which of `nodes` it is on is not heard."""
+    unheard = {node.name: _unheard_words(node) for node in nodes if node.state in UNHEARD}
+    rows = [row for replica in answer for row in (_row(replica, unheard), *_shards(replica, unheard))]
     headers = ["REPLICA", "MODEL", "NODE", "ENGINE", "STATE", "FOR", "PID", "OPEN", "QUEUE", "RESTARTS", "MESSAGE"]
     out.table(headers, rows, empty="no replica runs", apart=apart)
 
 
-def _row(r: ReplicaInfo) -> list[str]:
+def _unheard_words(node: NodeInfo) -> str:
+    """`gpu07 is lost, heard 12m ago`: what stands there is what the node said last."""
+    heard = "" if node.heartbeat_age_s is None else f", heard {duration(node.heartbeat_age_s)} ago"
+    return f"{node.name} is {node.state}{heard}"
+
+
+def _behind(unheard: str, message: str) -> str:
+    return "; ".join(part for part in (unheard, message) if part)
+
+
+def _row(r: ReplicaInfo, unheard: Mapping[str, str]) -> list[str]:
+    places = [shard.node for shard in r.shards] or [r.node]
+    of_node = next((unheard[name] for name in places if name in unheard), "")
     return [
         r.id,
         r.model,
@@ -38,16 +54,20 @@ def _row(r: ReplicaInfo) -> list[str]:
         str(r.in_flight),
         queue_words(r),
         str(r.restarts),
-        _progress(r.progress) or _word(r.message, r.compute),
+        _behind(of_node, _word(r.message, r.compute)),
     ]
 
 
-def _shards(replica: ReplicaInfo) -> list[list[str]]:
+def _shards(replica: ReplicaInfo, unheard: Mapping[str, str]) -> list[list[str]]:
     """A line for each of its parts, where it spans several nodes; `ctl logs REPLICA/1` reads that one's log."""
     return [
-        [f"  /{rank} {s.role}", "", s.node, "", s.state, "", str(s.pid or "-"), "", "", "", _word(s.message, s.compute)]
+        [f"  /{rank} {s.role}", "", s.node, "", s.state, "", str(s.pid or "-"), "", "", "", _shard_word(s, unheard)]
         for rank, s in enumerate(replica.shards)
     ]
+
+
+def _shard_word(shard: ShardInfo, unheard: Mapping[str, str]) -> str:
+    return _behind(unheard.get(shard.node, ""), _word(shard.message, shard.compute))
 
 
 def _word(message: str, said: Compute | None) -> str:
@@ -68,15 +88,6 @@ def queue_words(replica: ReplicaInfo) -> str:
     if replica.kv_used is not None:
         said.append(f"KV {100 * replica.kv_used:.0f}%")
     return ", ".join(said) or "-"
-
-
-def _progress(progress: ProgressInfo | None) -> str:
-    if progress is None:
-        return ""
-    if progress.total_bytes <= 0:
-        return f"{progress.phase} {size(progress.done_bytes)}"
-    percent = 100 * progress.done_bytes // progress.total_bytes
-    return f"{progress.phase} {percent}% of {size(progress.total_bytes)}"
 
 
 def restart(ctx: Context) -> None:

@@ -164,7 +164,7 @@ def _node(line: NodeLine) -> list[str]:
         str(line.gpus_held or "-"),
         str(line.gpus_idle or "-"),
         percent(line.work_percent),
-        size(line.gpu_memory_bytes or None),
+        size(line.gpu_memory_bytes),
         _watts(line.power_w, line.power_gpus, line.gpus_whole),
         "; ".join(line.problems),
     ]
