@@ -15,7 +15,7 @@ from textual import events
 from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.filter import LineFilter
+from textual.filter import ANSIToTruecolor, LineFilter
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -188,8 +188,8 @@ class Console(App[Ending]):
             self.run_worker(fetch_past(self.admin, self.store), group="past", exclusive=True)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """None where a theme's colours are what they are: to look for others takes a twentieth of a frame."""
-        return super().get_line_filters() if self.no_color or self.native_ansi_color else ()
+        """Without what looks for colours of the terminal's, of which a theme has none: a twentieth of a frame."""
+        return [filter_ for filter_ in super().get_line_filters() if type(filter_) is not ANSIToTruecolor]
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write to the terminal what changed, and no more."""
@@ -200,7 +200,7 @@ class Console(App[Ending]):
     def _tick(self) -> None:
         self.main.tick(self.seen())
         self._looking.tick()
-        self._sweeper.tick(now=time.monotonic())
+        self.call_after_refresh(lambda: self._sweeper.tick(now=time.monotonic()))
 
     async def on_event(self, event: events.Event) -> None:
         """Who presses a key or moves the mouse is looking."""

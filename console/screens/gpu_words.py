@@ -20,7 +20,7 @@ LABELS = {Mode.WORK: "work", Mode.BUSY: "busy", Mode.MEMORY: "memory", Mode.TEMP
 
 def notice(state: ClusterState, filter_: str = "") -> list[Line]:
     """Lines where nodes will be."""
-    if filter_ and state.nodes:
+    if filter_ and state.load.cards:
         cards = (on for node in state.nodes for on in cards_of(state, node))
         return nothing_matches(filter_, keys_of(cards, partial(card_facts, state)), what="no card")
     if state.nodes:

@@ -34,7 +34,8 @@ RANK_S = 10.0
 """A node that is merely busier than one that is shown waits so long for its place: rows that jump cannot be read."""
 STAY_PERCENT = 10.0
 """A node that is shown stays until another works by so much more."""
-_RANKS = {"bad": 0, "warn": 1, "info": 1, "": 2}
+_QUIET = 2
+_RANKS = {"bad": 0, "warn": 1, "info": 1, "": _QUIET}
 """A note's tone → its node's place: no busy node hides one that is not heard."""
 COMING = ("fetching", "checking", "starting")
 """States of a replica that a node's row tells of."""
@@ -116,11 +117,19 @@ class WorkMap(LineWidget):
         self._coming = {name: row for row in state.replicas.values() if row.state in COMING for name in nodes_of(row)}
         names: list[str] = list(state.nodes)
         if len(names) > room > 0:
-            staying = frozenset(self._shown)
-            names = nsmallest(room - 1, names, key=lambda name: self._place(name, name in staying))
+            names = self._first(names, room)
         self._shown = sorted(names, key=natural) if room > 0 else []
         self._hidden = self._count_hidden(frozenset(names))
         self._spans = {name: spans for name, spans in self._spans.items() if name in names}
+
+    def _first(self, names: list[str], room: int) -> list[str]:
+        """Those that have a row: half of the room at most is for nodes with a word to say, the rest for the busiest."""
+        staying = frozenset(self._shown)
+        places = {name: self._place(name, name in staying) for name in names}
+        told = nsmallest(room // 2, (name for name in names if places[name][0] < _QUIET), key=places.__getitem__)
+        taken = frozenset(told)
+        others = (name for name in names if name not in taken)
+        return told + nsmallest(room - 1 - len(told), others, key=lambda name: places[name][1:])
 
     def _place(self, name: str, stays: bool) -> tuple[int, float, str]:
         load = self._state.node_load(name)
@@ -133,8 +142,9 @@ class WorkMap(LineWidget):
         if hidden <= 0:
             return []
         cards = state.load.cards - sum(state.node_load(name).cards for name in shown)
-        they = f"{plural(hidden, 'node')} with {plural(cards, 'card')}"
-        return [(f"and {they}, quieter than these" if shown else f"{they}: 5 shows them", "dim")]
+        at_work = state.load.at_work - sum(state.node_load(name).at_work for name in shown)
+        they = f"{plural(hidden, 'node')} with {plural(cards, 'card')}, {at_work:,} at work"
+        return [(f"and {they}" if shown else f"{they}: 5 shows them", "dim")]
 
     # -- their rows
 

@@ -9,7 +9,7 @@ import logging
 import math
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,16 +95,20 @@ async def serve(
     server = _Server(app, closing)
     owned = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listeners]
     try:
-        async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as accepting:
-                accepting.start_soon(
-                    partial(trio.serve_listeners, server.connection, owned, handler_nursery=connections)
-                )
-                task_status.started()
-                await closing.wait()
-                accepting.cancel_scope.cancel()
-            await server.context.terminated.set()
-            connections.cancel_scope.deadline = trio.current_time() + grace_s
+        async with trio.open_nursery() as watching:
+            watching.start_soon(server.sends.end_when_cancelled)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(
+                        partial(trio.serve_listeners, server.connection, owned, handler_nursery=connections)
+                    )
+                    task_status.started()
+                    await closing.wait()
+                    accepting.cancel_scope.cancel()
+                await server.context.terminated.set()
+                connections.cancel_scope.deadline = trio.current_time() + grace_s
+                server.sends.end(connections.cancel_scope.deadline)
+            watching.cancel_scope.cancel()
     finally:
         for listener in owned:
             listener.socket.close()
@@ -116,6 +120,37 @@ def connection_facts(scope: Scope) -> tuple[Peer, trio.Event, trio.Nursery]:
     return values[PEER], values[CLOSING], values[NURSERY]
 
 
+class _Sends:
+    """Sends under way. Nothing that ends a request ends them, so that its answer leaves whole; a stop does."""
+
+    def __init__(self) -> None:
+        self._scopes: set[trio.CancelScope] = set()
+        self._end = math.inf
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[trio.CancelScope]:
+        """What is sent in the context is cancelled by the stop alone."""
+        with trio.CancelScope(shield=True, deadline=self._end) as scope:
+            self._scopes.add(scope)
+            try:
+                yield scope
+            finally:
+                self._scopes.discard(scope)
+
+    def end(self, at: float) -> None:
+        """End all of them at a moment, and those that begin until then."""
+        self._end = at
+        for scope in self._scopes:
+            scope.deadline = at
+
+    async def end_when_cancelled(self) -> None:
+        """Wait to be cancelled, and end them with that."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.end(-math.inf)
+
+
 class _Server:
     """What the connections of one app share."""
 
@@ -124,6 +159,7 @@ class _Server:
         self._closing = closing
         self._open = 0
         self.context = WorkerContext(None)
+        self.sends = _Sends()
         self._config = _hypercorn_config()
 
     async def connection(self, stream: trio.SocketStream) -> None:
@@ -134,7 +170,8 @@ class _Server:
         self._open += 1
         try:
             app = partial(self._request, _peer(stream.socket))
-            await _Connection(cast("Any", app), self._config, self.context, ConnectionState({}), stream).run()
+            state = ConnectionState({})
+            await _Connection(cast("Any", app), self._config, self.context, state, stream, self.sends).run()
         except OSError as error:
             # The peer left between accept and its first byte.
             log.debug("connection ended early: %s", error)
@@ -170,9 +207,16 @@ class _Connection(TCPServer):
     """
 
     def __init__(
-        self, app: AppWrapper, config: Config, context: WorkerContext, state: ConnectionState, stream: trio.SocketStream
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        state: ConnectionState,
+        stream: trio.SocketStream,
+        sends: _Sends,
     ) -> None:
         super().__init__(app, config, context, cast("Any", state), cast("Any", stream))
+        self._sends = sends
         self._awaits_head = False
         """Whether the idle connection has the head's deadline, rather than that of a kept connection."""
         self._read_all = trio.Event()
@@ -248,7 +292,7 @@ class _Connection(TCPServer):
             # The grace is over: the client must not take what hypercorn would write now for our answer.
             await trio.aclose_forcefully(self.stream)
             return
-        with trio.CancelScope(shield=True):
+        with self._sends.one() as scope:
             if not isinstance(event, RawData):
                 await super().protocol_send(event)
                 return
@@ -263,6 +307,8 @@ class _Connection(TCPServer):
                     pass
                 await trio.aclose_forcefully(self.stream)
             await self.protocol.handle(Closed())
+        if scope.cancelled_caught:
+            await trio.aclose_forcefully(self.stream)
 
 
 def _hypercorn_config() -> Config:

@@ -272,6 +272,24 @@ def rested(node: NodeRow) -> tuple[History, ClusterState]:
     return history, state
 
 
+async def test_nodes_with_a_word_to_say_leave_room_for_those_that_work() -> None:
+    nodes = [node_row(f"gpu{n:02}", 8, held={0: f"r{n}"}) for n in range(20)]
+    nodes[:12] = [msgspec.structs.replace(node, state="lost") for node in nodes[:12]]
+    rows: dict[str, dict[str, msgspec.Struct]] = {
+        "nodes": {node.name: node for node in nodes},
+        "figures": {node.name: figures_row(node, (95.0,) * 8) for node in nodes},
+    }
+    console = console_with(snapshot(rows), start="overview")
+    async with shown(console, size=(120, 30)):
+        map_ = small_map(console)
+        lost = [name for name in map_._shown if console.store.state.nodes[name].state == "lost"]
+        assert lost
+        assert len(lost) < len(map_._shown), "no node that works has a row"
+        hidden = 20 - len(map_._shown)
+        at_work = 8 - (len(map_._shown) - len(lost))
+        assert f"and {hidden} nodes with {8 * hidden} cards, {at_work} at work" in screen_text(console)
+
+
 def tones(map_: WorkMap, name: str) -> list[str]:
     return [tone for _, tone in map_._row(name)]
 

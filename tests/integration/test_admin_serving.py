@@ -281,6 +281,27 @@ def test_the_grace_is_not_for_ever(tmp_path: Path) -> None:
         assert [type(error) for error in errors] == [Unreachable]
 
 
+def test_a_peer_that_reads_slowly_does_not_keep_a_stop_from_its_end(tmp_path: Path) -> None:
+    control = FakeControl(log_lines=["x" * 20_000_000])
+    with (
+        running(tmp_path, control, grace_s=0.5) as admin,
+        socket.create_connection(("127.0.0.1", admin.port), timeout=60) as sock,
+    ):
+        sock.sendall(f"GET /api/v1/logs/gpu0?tail=2000 HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n".encode())
+
+        def sip() -> None:
+            with contextlib.suppress(OSError):
+                while sock.recv(1000) and not admin.ended.wait(0.02):
+                    pass
+
+        assert sock.recv(1) == b"H"
+        reader = threading.Thread(target=sip)
+        reader.start()
+        admin.stop()
+        assert admin.ended.wait(30), "it takes minutes at this pace"
+        reader.join(10)
+
+
 def test_a_refused_body_is_taken_so_that_the_answer_arrives(admin: Running, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(10):
         answer = exchange(admin, (POST + "Content-Length: 3000000\r\n\r\n").encode() + b"x" * 3_000_000)
