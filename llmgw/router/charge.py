@@ -32,6 +32,7 @@ _MEDIA = re.compile(rb'"(?:input_|image|audio|video|file|document"|previous_resp
 _ESTIMATED: Final = Counts.ESTIMATED  # bound once: an enum's member is looked up by way of its metaclass, each time
 _NOTHING: Final = Counts.NOTHING
 _COMPLETIONS: Final = Route.COMPLETIONS
+_MESSAGES: Final = Route.MESSAGES
 
 _decode_prompts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -133,7 +134,12 @@ def usage_of(
 
 
 def _unsaid(usage: Usage, stream: Stream, route: Route) -> bool:
-    """Whether an engine did not say what it wrote: it left that out, or said nothing after events with content."""
+    """Whether an engine did not say what it wrote: it left that out, or said nothing after events with content.
+
+    A message's first event says of what is written only that it began.
+    """
+    if route is _MESSAGES and stream.events is not None and not stream.events.done:
+        return usage.output_tokens < _tokens_seen(stream)
     if not route.writes or usage.output_tokens:
         return False
     return _tokens_seen(stream) > 0 if stream.events is not None else usage.output_unsaid

@@ -3,6 +3,8 @@
 An engine without a route is well, and no breaker hears of it.
 """
 
+import json
+
 import msgspec
 
 from llmgw.router.errors import no_such_route
@@ -14,6 +16,7 @@ NO_ROUTE = frozenset({404, 405})
 _NOT_FOUND = frozenset({"", "not found", "file not found", "page not found", "method not allowed", "invalid url"})
 """What servers say of a path they do not know, as against a thing of that name which they do not have."""
 _decode = msgspec.json.Decoder().decode
+_read_loosely = json.JSONDecoder().raw_decode
 _MESSAGE_CHARS = 2000
 
 
@@ -49,8 +52,18 @@ def says_error(body: bytes) -> bool:
 
 
 def is_json(body: bytes) -> bool:
-    """Whether it is a whole document."""
-    return _document(body) is not None
+    """Whether it is a whole document, or several; not all engines write them as strictly as others read them."""
+    return _document(body) is not None or _is_loose_json(body)
+
+
+def _is_loose_json(body: bytes) -> bool:
+    rest = body.decode("utf-8", "replace").strip()
+    try:
+        while rest:
+            rest = rest[_read_loosely(rest)[1] :].lstrip()
+    except (ValueError, RecursionError):
+        return False
+    return bool(body.strip())
 
 
 def _document(body: bytes) -> object:

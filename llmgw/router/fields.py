@@ -11,11 +11,11 @@ class Fields(msgspec.Struct):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
-    n_predict: int | None = None
-    """As llama.cpp calls `max_tokens`; it heeds this one where both are there."""
-    n_cmpl: int | None = None
+    n_predict: msgspec.Raw = msgspec.Raw(b"")
+    """As llama.cpp calls `max_tokens`; it heeds this one where both are there. -1 is no bound."""
+    n_cmpl: msgspec.Raw = msgspec.Raw(b"")
     """The same of `n`."""
-    best_of: int | None = None
+    best_of: msgspec.Raw = msgspec.Raw(b"")
     """Answers that are written so that `n` of them can be chosen."""
     stream_options: msgspec.Raw = msgspec.Raw(b"")
     messages: msgspec.Raw = msgspec.Raw(b"")

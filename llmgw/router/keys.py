@@ -70,6 +70,14 @@ class _Lookup:
     done: trio.Event = field(default_factory=trio.Event)
 
 
+@dataclass(slots=True)
+class _Late:
+    """Answers that may come yet to questions given up. `dirty`: the key changed since one of them was asked."""
+
+    count: int = 0
+    dirty: bool = False
+
+
 class KeyCache:
     """Answers whose key it is. Single-threaded; `feed_up`, `feed_down`, `answered`, `changed` are the feed's calls."""
 
@@ -97,8 +105,8 @@ class KeyCache:
         self._fast: dict[bytes, _Entry] = {}
         self._nobodys: OrderedDict[str, float] = OrderedDict()
         self._pending: dict[str, _Lookup] = {}
-        self._given_up: dict[str, bool] = {}
-        """Digests whose question was given up, and may be answered yet; whether the key changed since it was asked."""
+        self._given_up: dict[str, _Late] = {}
+        """By digest; forgotten with the connection."""
         self._connected = False
         self._away_since = clock()
         self._failed_at = float("-inf")
@@ -158,10 +166,10 @@ class KeyCache:
 
     def answered(self, answer: KeyAnswer) -> None:
         """The control plane's word on a digest; one that nobody asked for is ignored."""
+        outdated = self._is_outdated(answer.digest)
         lookup = self._pending.get(answer.digest)
         if lookup is None:
             return
-        outdated = self._given_up.pop(answer.digest, False)
         if lookup.dirty or outdated:
             lookup.dirty = False
             self.ask(answer.digest)
@@ -190,8 +198,9 @@ class KeyCache:
         lookup = self._pending.get(digest)
         if lookup is not None:
             lookup.dirty = True
-        if digest in self._given_up:
-            self._given_up[digest] = True
+        late = self._given_up.get(digest)
+        if late is not None:
+            late.dirty = True
         self.on_stale(entry.record.id if entry is not None else "")
 
     def restore(self, digest: str, record: KeyRecord) -> None:
@@ -204,9 +213,21 @@ class KeyCache:
         now = self._clock()
         for digest, lookup in list(self._pending.items()):
             if now - lookup.asked_at >= LOOKUP_EXPIRES_S:
-                if len(self._given_up) < MAX_PENDING:
-                    self._given_up[digest] = lookup.dirty
+                if digest in self._given_up or len(self._given_up) < MAX_PENDING:
+                    late = self._given_up.setdefault(digest, _Late())
+                    late.count += 1
+                    late.dirty = late.dirty or lookup.dirty
                 self._fail(digest, lookup, f"no answer within {LOOKUP_EXPIRES_S:.0f} s")
+
+    def _is_outdated(self, digest: str) -> bool:
+        """Whether an answer that came now may be the one to a question given up before the key changed."""
+        late = self._given_up.get(digest)
+        if late is None:
+            return False
+        late.count -= 1
+        if not late.count:
+            del self._given_up[digest]
+        return late.dirty
 
     # looking up
 

@@ -23,7 +23,7 @@ LIMITED_REST_S = 5.0
 LONGEST_REST_S = 3600.0
 """No rest is longer, whatever the provider says."""
 UNPAID = 402
-"""Of a provider's answers the one about the money of the gateway's account there."""
+"""Of a provider's answers the one about the money of the gateway's account there: all of it, or too little for this."""
 REFUSED = frozenset({401, UNPAID, 403})
 """Answers about the key: it is wrong, has no money left, or may not do this."""
 FORBIDDEN = 403
@@ -129,12 +129,12 @@ class KeyRing:
     def refused(self, value: str, status: int, retry_after_s: float | None, now: float) -> float:
         """The provider answered `status` (401, 402, 403 or 429) to this key, which rests from now on.
 
-        A key that worked a moment ago is not what a 403 is about: it does not rest, or one client's requests could keep
-        all others from the model. Returns seconds until some key may be used: 0 while one may.
+        A key that worked a moment ago is not what a 402 or 403 is about: it does not rest, or one client's requests
+        could keep all others from the model. Returns seconds until some key may be used: 0 while one may.
         """
         keys = self._keys or [self._keyless]
         worked_at = max((key.worked_at for key in keys if key.value == value), default=float("-inf"))
-        if status == FORBIDDEN and now - worked_at < REFUSED_REST_S:
+        if status in (FORBIDDEN, UNPAID) and now - worked_at < REFUSED_REST_S:
             return 0.0
         if status == LIMITED:
             rest_s = LIMITED_REST_S if retry_after_s is None else max(1.0, min(retry_after_s, LONGEST_REST_S))

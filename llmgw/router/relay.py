@@ -56,6 +56,7 @@ class Stream:
         "_express",
         "_first_byte_s",
         "_framing",
+        "_had_all",
         "_head",
         "_held_back",
         "_http11",
@@ -178,6 +179,8 @@ class Stream:
         self._head = b""
         self._framing: Framing = CLOSE
         self._closing = False
+        self._had_all = False
+        """Whether the stream's last event had gone by before what is being passed on."""
         self._unnamed: list[Header] | None = None
         """The head of an answer that says of no stream, while its first bytes may yet show that it is one."""
         self._body_bytes = 0
@@ -262,10 +265,12 @@ class Stream:
     def _of_events(self, events: EventStream, body: bytes, last: bool) -> bytes | None:
         """What of a stream goes to the client now; none if the attempt ended, or only comments came so far."""
         counted, now = events.events, self._reactor.now
+        self._had_all = events.done
         out = events.feed(body) if body else b""
         if last:
             rest = events.finish()
-            if not (out or self.started or events.usage or rest.removeprefix(DONE_EVENT)):
+            said = self.started or events.usage or rest.removeprefix(DONE_EVENT)
+            if not said and COMMENTS_ONLY.fullmatch(out) is not None:
                 self._fail(End.EMPTY)
                 return None
             out += rest if events.done or not self.route.shape.one_end else self._unfinished(rest, events)
@@ -307,8 +312,10 @@ class Stream:
 
     def _tell_apart(self, upstream: Upstream) -> bool:
         """Whether enough arrived to see if an answer to who wants events is one, whatever its head says of it."""
-        begins = b"".join(upstream.parts).removeprefix(BOM).lstrip(b"\r\n")
-        if not upstream.complete and any(field.startswith(begins) for field in EVENT_FIELDS):
+        came = b"".join(upstream.parts)
+        begins = came.removeprefix(BOM).lstrip(b"\r\n")
+        may_wait = not upstream.complete and len(came) <= LEADING_BYTES
+        if may_wait and any(field.startswith(begins) for field in EVENT_FIELDS):
             return False
         headers, self._unnamed = self._unnamed or [], None
         if begins.startswith(EVENT_FIELDS):
@@ -370,7 +377,7 @@ class Stream:
         """Keep the end of an unstreamed body for its usage; whether it is still of a bearable size."""
         if not self._bearable(body):
             return False
-        if self._body_bytes - len(body) < USAGE_TAIL_BYTES < self._body_bytes:
+        if self._body_bytes - len(body) <= USAGE_TAIL_BYTES < self._body_bytes:
             self._lead = (self._tail + body)[:USAGE_TAIL_BYTES]
         if len(body) >= USAGE_TAIL_BYTES:
             self._tail = body[-USAGE_TAIL_BYTES:]
@@ -425,6 +432,8 @@ class Stream:
         except BlockingIOError:
             sent = 0
         except OSError:
+            if not self._had_all:
+                self.pending = out
             self.client_left()
             return
         if sent == len(out):
@@ -492,12 +501,13 @@ class Stream:
 
     @property
     def _has_all(self) -> bool:
-        """Whether the stream's last event went by: whatever becomes of the engine now, the client has its answer."""
-        return self.events is not None and self.events.done and self.started
+        """Whether the stream's one last event went by: whatever becomes of the engine, the client has its answer."""
+        return self.events is not None and self.events.done and self.started and self.route.shape.one_end
 
     def _end_whole(self) -> None:
         """End a stream whose last event went by, and whose body the engine did not end."""
         self._drop_upstream()
+        self._had_all = True
         rest = self.events.finish() if self.events is not None else b""
         if self.mask is not None:
             rest = self.mask.feed(rest, last=True)
@@ -520,7 +530,7 @@ class Stream:
                 self.must_close = True
                 self.client.abort()
                 self._finish(End.STALLED)
-        elif now - self.heard_at > AFTER_LAST_S and self._has_all and self.route.shape.one_end:
+        elif now - self.heard_at > AFTER_LAST_S and self._has_all:
             self._end_whole()
         elif now > self._total_at:
             self.expired = True

@@ -26,6 +26,9 @@ FORM_FIELDS = ("model", "stream", "n")
 _TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 """What engines take for true in a form."""
 _MAX_DIGITS = 9
+_NO_BOUND = -1
+"""What llama.cpp takes for no bound of an answer."""
+_decode_number = msgspec.json.Decoder(int | None).decode
 
 Span = tuple[int, int]
 
@@ -57,7 +60,7 @@ def read_fields(body: bytes, route: Route) -> Fields:
     _check_range(fields.max_completion_tokens, 0, MAX_TOKENS_ASKED, route.max_param)
     if needs_telling_apart(body, route.quoted):
         locate(body, route.once)
-    if route.writes and (fields.n_predict is not None or fields.n_cmpl is not None or fields.best_of is not None):
+    if route.writes and (bytes(fields.n_predict) or bytes(fields.n_cmpl) or bytes(fields.best_of)):
         _heed_other_names(fields, body)
     return fields
 
@@ -65,13 +68,25 @@ def read_fields(body: bytes, route: Route) -> Fields:
 def _heed_other_names(fields: Fields, body: bytes) -> None:
     """Count what is asked for under another name as well; raises Refusal."""
     locate(body, OTHER_NAMES)
-    _check_range(fields.n_predict, 0, MAX_TOKENS_ASKED, "n_predict")
-    _check_range(fields.n_cmpl, 1, MAX_CHOICES, "n_cmpl")
-    _check_range(fields.best_of, 1, MAX_CHOICES, "best_of")
-    if fields.n_predict is not None:
-        fields.max_tokens = max(fields.max_tokens or 0, fields.n_predict)
-    if fields.n_cmpl is not None or fields.best_of is not None:
-        fields.n = max(fields.n or 1, fields.n_cmpl or 1, fields.best_of or 1)
+    n_predict = _whole(fields.n_predict, "n_predict")
+    n_cmpl, best_of = _whole(fields.n_cmpl, "n_cmpl"), _whole(fields.best_of, "best_of")
+    _check_range(n_cmpl, 1, MAX_CHOICES, "n_cmpl")
+    _check_range(best_of, 1, MAX_CHOICES, "best_of")
+    if n_predict == _NO_BOUND:
+        fields.max_tokens = fields.max_completion_tokens = None
+    elif n_predict is not None:
+        _check_range(n_predict, 0, MAX_TOKENS_ASKED, "n_predict")
+        fields.max_tokens = max(fields.max_tokens or 0, n_predict)
+    if n_cmpl is not None or best_of is not None:
+        fields.n = max(fields.n or 1, n_cmpl or 1, best_of or 1)
+
+
+def _whole(value: msgspec.Raw, param: str) -> int | None:
+    """The number a field holds, none where it is left out; raises Refusal."""
+    try:
+        return _decode_number(value) if bytes(value) else None
+    except msgspec.DecodeError as error:
+        raise _bad(wrong_type(str(error), param), param=param) from None
 
 
 def read_form(values: dict[str, bytes]) -> Fields:
@@ -96,7 +111,7 @@ def check_max_output(fields: Fields, model: RoutedModel, route: Route = Route.CH
     """Refuse a request for more tokens than the model may answer with; raises Refusal (400)."""
     limit = model.max_output or model.context_length
     for asked, param in (
-        (fields.n_predict if route.writes else None, "n_predict"),
+        (_whole(fields.n_predict, "n_predict") if route.writes else None, "n_predict"),
         (fields.max_completion_tokens, route.max_param),
         (fields.max_tokens, "max_tokens"),
     ):

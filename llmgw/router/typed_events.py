@@ -4,6 +4,7 @@ They pass as they came, in one piece each, as in `EventStream`; none is added an
 `[DONE]`: an event of the API's own is the last, and until it went by the answer is not whole.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from llmgw.router.token_usage import Usage, usage_at_end, usage_from
 
 _decode = msgspec.json.Decoder().decode
 _NAME = re.compile(rb'(?:^|[\r\n])event:[ ]?([^\r\n]+)|"type"\s*:\s*"([^"\\]+)"')
+_EVENT_LINE = re.compile(rb"(?:^|[\r\n])event:[ ]?([^\r\n]+)")
+_LAST_TYPE = re.compile(
+    rb'"type"\s*+:\s*+"([^"\\]++)"(?:\s*+,\s*+"[^"\\]*+"\s*+:\s*+(?:"[^"\\]*+"|[\w.+-]++))*+\s*+\}\s*+'
+)
+"""Matches from the outermost object's own type to its end, where only plain values follow it."""
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
 NAME_BYTES = 512
 """Beginning of an event too long to hold, in which its name is looked for."""
@@ -38,7 +44,7 @@ class Vocabulary:
 class TypedEvents(EventStream):
     """Passes one engine's typed events on, counts them, and reads the usage among them."""
 
-    __slots__ = ("_name", "_tail", "_words")
+    __slots__ = ("_name", "_named", "_tail", "_words")
 
     def __init__(self, words: Vocabulary) -> None:
         super().__init__(withhold=False)
@@ -47,6 +53,8 @@ class TypedEvents(EventStream):
         """End of an event that is passed on in pieces."""
         self._name = ""
         """Its name."""
+        self._named = False
+        """Whether a line of its own says that name."""
 
     @property
     def between(self) -> bool:
@@ -103,17 +111,18 @@ class TypedEvents(EventStream):
             self._started = True
             self.events += found
         if words.mark.search(event) is not None:
-            self._look(data_of(event))
+            self._look(event)
         elif b"[DONE]" in event and data_of(event).strip() == b"[DONE]":
             self.done = True
         return True
 
-    def _look(self, data: bytes) -> None:
+    def _look(self, event: bytes) -> None:
         """Read an event that may be the last, or hold usage."""
+        data = data_of(event)
         try:
             document = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
+            document = _read_loosely(data, event)
         if not isinstance(document, dict):
             return
         self.usage = self._words.usage(document, self.usage)
@@ -129,15 +138,37 @@ class TypedEvents(EventStream):
         if self.loose and len(out) > count:
             if begins:
                 found = _NAME.search(out[-1], 0, NAME_BYTES)
-                self._name = (found.group(1) or found.group(2)).strip().decode("utf-8", "replace") if found else ""
+                self._name = _text(found.group(1) or found.group(2)) if found else ""
+                self._named = found is not None and found.group(1) is not None
                 self._tail = b""
             self._tail = (self._tail + out[-1])[-USAGE_TAIL_BYTES:]
 
     def _end_of_long(self, event: bytes) -> None:
-        self.usage = usage_at_end((self._tail + event)[-USAGE_TAIL_BYTES:]) or self.usage
-        if self._words.last(self._name):
+        tail = (self._tail + event)[-USAGE_TAIL_BYTES:]
+        self.usage = usage_at_end(tail) or self.usage
+        if self._words.last(self._name) or (not self._named and self._words.last(_type_at_end(tail))):
             self.done = True
         self._tail, self._name = b"", ""
+
+
+def _text(name: bytes) -> str:
+    return name.strip().decode("utf-8", "replace")
+
+
+def _read_loosely(data: bytes, event: bytes) -> object:
+    """The document of an event that is no strict JSON, as with half a surrogate or NaN; else what its name says."""
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        named = _EVENT_LINE.search(event)
+        return {"type": _text(named.group(1))} if named else None
+
+
+def _type_at_end(tail: bytes) -> str:
+    """The type that stands behind all that is long in a document of which this is the end; empty without one."""
+    at = tail.rfind(b'"type"')
+    found = _LAST_TYPE.fullmatch(tail, at) if at >= 0 else None
+    return _text(found.group(1)) if found else ""
 
 
 def _of_response(document: dict[str, object], before: Usage | None) -> Usage | None:

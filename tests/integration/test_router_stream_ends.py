@@ -4,10 +4,14 @@ import json
 
 import pytest
 
-from llmgw.core.routing import Timeouts
+from llmgw.core.routing import RoutedModel, Timeouts
+from llmgw.router.charge import usage_of
+from llmgw.router.comments import Comments
 from llmgw.router.ends import End
-from llmgw.router.limits import AFTER_LAST_S
+from llmgw.router.fields import Fields
+from llmgw.router.limits import AFTER_LAST_S, LEADING_BYTES, USAGE_TAIL_BYTES
 from llmgw.router.routes import Route
+from llmgw.router.token_usage import Usage
 from tests.integration.test_router_routes import MESSAGE, RESPONSE, asking, typed_events
 from tests.support.relay_rig import Rig, body_of, rig
 from tests.support.router_plane import chat, post, running, settled
@@ -24,6 +28,7 @@ from tests.support.scripted_engine import (
     token,
     usage_event,
 )
+from tests.support.typed_streams import typed
 
 TYPED = [(Route.RESPONSES, RESPONSE), (Route.MESSAGES, MESSAGE)]
 NO_BODY = [
@@ -211,6 +216,92 @@ async def test_a_created_stream_is_a_stream() -> None:
     async with running(answering(SSE_HEAD.replace(b"200 OK", b"201 Created") + body)) as plane:
         answer = await plane.ask(post(chat(True)))
         assert (answer.status, answer.body) == (201, token("a") + DONE)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_line_ends_without_end_are_no_reason_to_wait(line_end: bytes) -> None:
+    part = line_end * 500
+    with rig(comments=Comments(request_id=b"req-1", http11=True, keep_alive=True, began_at=0.0)) as r:
+        r.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(LEADING_BYTES // len(part)):
+            r.say(chunk(part))
+            assert not r.client.received()
+        r.say(chunk(part))
+        assert r.client.received()
+        assert not r.upstream.parts
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_comments_and_nothing_else_are_no_answer_however_they_are_read(reads: int) -> None:
+    parts = [SSE_HEAD, chunk(b": ping\n\n"), LAST_CHUNK]
+    with rig() as r:
+        r.say(*(parts if reads > 1 else [b"".join(parts)]))
+        assert end_of(r) is End.EMPTY
+        assert not r.client.received()
+
+
+@pytest.mark.parametrize("first", [USAGE_TAIL_BYTES - 1, USAGE_TAIL_BYTES, USAGE_TAIL_BYTES + 1])
+def test_usage_at_the_beginning_is_kept_wherever_a_read_ends(first: int) -> None:
+    body = json.dumps({"usage": {"prompt_tokens": 9, "completion_tokens": 4}, "x": "x" * 3 * USAGE_TAIL_BYTES}).encode()
+    with rig() as r:
+        r.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body[:first], body[first:])
+        assert end_of(r) is End.COMPLETE
+        assert r.stream.usage() == Usage(9, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "whole"),
+    [
+        (b'{"score": NaN}\n', True),
+        (b'{"text": "\\ud83d"}', True),
+        (b'{"a": 1}\n{"a": 2}\n', True),
+        (b'{"score": NaN, "b": {}', False),
+        (b'{"a": 1}\n{"a": ', False),
+        (b'{"a": 1}\n{"a": {}', False),
+    ],
+)
+def test_loose_json_that_only_the_connection_ends_is_whole_when_its_last_brace_is_there(
+    body: bytes, whole: bool
+) -> None:
+    with rig() as r:
+        r.say(b"HTTP/1.1 200 OK\r\n\r\n", body)
+        r.engine.close()
+        r.turn()
+        assert end_of(r) is (End.COMPLETE if whole else End.LOST)
+
+
+@pytest.mark.parametrize(("kept", "told"), [(6, (20, 8, 3)), (5, (20, 8, 2)), (4, (20, 8, 1)), (8, (20, 8, 3))])
+def test_a_message_that_its_client_left_is_charged_for_what_went_by(kept: int, told: tuple[int, int, int]) -> None:
+    with rig(route=Route.MESSAGES) as r:
+        r.say(SSE_HEAD + b"".join(map(chunk, MESSAGE[:kept])))
+        r.stream.client_left()
+        model = RoutedModel(name="m", context_length=4096)
+        assert usage_of(r.stream, 80, model, Route.MESSAGES, Fields())[0] == Usage(*told)
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_last_event_that_did_not_reach_the_client_leaves_its_answer_unfinished(told: int) -> None:
+    """And one that did makes it whole, though what comes after it reaches nobody."""
+    parts = [chunk(token("b")) + chunk(DONE), LAST_CHUNK]
+    with rig() as r:
+        r.say(SSE_HEAD + chunk(token("a")), *parts[:told])
+        r.client.far.close()
+        r.say(parts[told])
+        assert end_of(r) is (End.COMPLETE if told else End.LEFT)
+        assert not r.stream.pending
+
+
+def test_the_last_event_of_one_picture_is_not_the_end_of_all() -> None:
+    first = typed("image_generation.completed", {"b64_json": "eA=="})
+    for leaves in (True, False):
+        with rig(route=Route.IMAGES) as r:
+            r.say(SSE_HEAD + chunk(first))
+            if leaves:
+                r.stream.client_left()
+            else:
+                r.engine.close()
+                r.turn()
+            assert end_of(r) is (End.LEFT if leaves else End.LOST)
 
 
 @pytest.mark.trio

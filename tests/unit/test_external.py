@@ -251,6 +251,16 @@ def test_a_403_rests_a_key_that_did_not_work_lately(tmp_path: Path) -> None:
         ring.take(120.0)
 
 
+def test_a_402_about_one_clients_request_leaves_a_key_that_worked_lately_to_the_others(tmp_path: Path) -> None:
+    """Providers answer 402 to a request for more tokens than the account can afford, with a key that is in order."""
+    (tmp_path / "keys").write_text(f"{KEY}\n")
+    ring = KeyRing(str(tmp_path / "keys"))
+    ring.worked(ring.take(0.0), 0.0)
+    assert ring.refused(KEY, 402, None, now=59.0) == 0.0
+    assert ring.take(59.0) == KEY
+    assert ring.refused(KEY, 402, None, now=60.0) == 60.0
+
+
 def test_no_rest_is_endless_or_none_at_all(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"{KEY}\n")
     ring = KeyRing(str(tmp_path / "keys"))

@@ -200,6 +200,40 @@ async def test_an_answer_to_a_question_given_up_before_a_change_is_not_believed(
 
 
 @pytest.mark.trio
+@pytest.mark.case("C13")
+async def test_giving_up_again_forgets_neither_the_change_nor_how_many_answers_may_come(
+    feed: Feed, autojump_clock: Clock
+) -> None:
+    for _ in range(2):
+        assert await refused(lambda: feed.cache.authenticate(KEY, CLIENT)) == 503
+        await trio.sleep(LOOKUP_EXPIRES_S)
+        feed.cache.sweep()
+        if len(feed.asked) == 1:
+            feed.cache.changed(KEY.hex())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused, partial(feed.cache.authenticate, KEY, CLIENT))
+        for _ in range(2):
+            await trio.testing.wait_all_tasks_blocked()
+            feed.answer(ALICE)
+        await trio.testing.wait_all_tasks_blocked()
+        assert feed.cache.cached(KEY) is None
+        feed.answer(None)
+    assert feed.asked == [KEY.hex()] * 5
+    assert await refused(lambda: feed.cache.authenticate(KEY, CLIENT)) == 401
+
+
+@pytest.mark.trio
+async def test_an_answer_that_nobody_waits_for_any_more_is_one_less_to_come(feed: Feed, autojump_clock: Clock) -> None:
+    assert await refused(lambda: feed.cache.authenticate(KEY, CLIENT)) == 503
+    await trio.sleep(LOOKUP_EXPIRES_S)
+    feed.cache.sweep()
+    feed.answer(ALICE)
+    feed.cache.changed(KEY.hex())
+    await feed.know()
+    assert feed.cache.cached(KEY) == ALICE
+
+
+@pytest.mark.trio
 async def test_nobodys_key_is_cached_briefly(feed: Feed, autojump_clock: Clock) -> None:
     """It may be created a moment later."""
     async with trio.open_nursery() as nursery:

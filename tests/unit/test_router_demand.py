@@ -103,7 +103,11 @@ def test_what_an_engine_heeds_under_another_name_is_reserved_and_bounded(route: 
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ('"n_predict": -1', "n_predict"),
+        ('"n_predict": -2', "n_predict"),
+        ('"n_predict": "9"', "n_predict"),
+        ('"n_predict": 1e999', "n_predict"),
+        ('"n_cmpl": [1]', "n_cmpl"),
+        ('"best_of": {}', "best_of"),
         ('"n_cmpl": 0', "n_cmpl"),
         ('"best_of": 129', "best_of"),
         ('"n_predict": 9, "n_predict": 1', "n_predict"),
@@ -116,5 +120,17 @@ def test_another_name_has_the_bounds_of_the_first(more: str, param: str) -> None
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-def test_other_names_mean_nothing_where_nothing_is_written() -> None:
-    assert wanted({"input": "hi", "n_predict": -1}, route=Route.EMBEDDINGS)[0].output_tokens == 0
+def test_no_bound_under_llama_cpps_name_is_none() -> None:
+    """It heeds that name alone, so a bound beside it is none either."""
+    for more in ({}, {"max_tokens": 5}, {"max_completion_tokens": 5}):
+        asked: dict[str, object] = {"messages": MESSAGES, "n_predict": -1}
+        demand, body = wanted(asked | more)
+        assert (demand.asked, demand.output_tokens) == (False, LIKELY_OUTPUT_TOKENS)
+        assert demand.worst_micros == (len(body) + TEMPLATE_TOKENS) * 2 + 1024 * 10
+        check_max_output(read_fields(body, Route.CHAT), MODEL, Route.CHAT)
+
+
+@pytest.mark.parametrize("value", [-1, "all", [1], {}])
+def test_other_names_mean_nothing_where_nothing_is_written(value: object) -> None:
+    more = {"n_predict": value, "n_cmpl": value, "best_of": value}
+    assert wanted({"input": "hi"} | more, route=Route.EMBEDDINGS)[0].output_tokens == 0

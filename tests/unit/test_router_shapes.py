@@ -76,6 +76,37 @@ def test_a_last_event_too_long_to_hold_ends_the_stream_and_its_usage_counts(name
     assert not events.loose
 
 
+@pytest.mark.parametrize("text", [b'"\\ud83d"', b"NaN", b'"\xff"', b"{not JSON"])
+def test_a_last_event_that_is_no_strict_json_is_the_last(text: bytes) -> None:
+    raw = b'event: response.completed\ndata: {"type":"response.completed","response":{"text":%b,' % text
+    raw += b'"usage":{"input_tokens":5,"output_tokens":6}}}\n\n'
+    events, out = feed(RESPONSES, [raw])
+    assert (events.done, out) == (True, raw)
+    assert events.usage == (None if text[:1] == b"{" else Usage(5, 0, 6))
+    assert not events.says_error
+    events, _ = feed(RESPONSES, [raw.replace(b"completed", b"created")])
+    assert not events.done
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done"),
+    [
+        (b'{"response":{"output":[{"type":"message","text":"', b'"}]},"type":"response.completed"}', True),
+        (b'{"response":{"text":"', b'"},"type": "response.failed" , "sequence_number":7}', True),
+        (b'{"response":{"output":[{"type":"message","text":"', b'"}]},"type":"response.created"}', False),
+        (b'{"item":{"text":"', b'","type":"error"},"type":"response.output_item.done"}', False),
+        (b'{"type":"response.output_item.done","item":{"text":"', b'","type":"error"}}', False),
+        (b'{"response":{"text":"\\"type\\":\\"error\\"', b'"}}', False),
+    ],
+)
+def test_the_type_of_a_long_event_may_stand_at_its_end(before: bytes, after: bytes, done: bool) -> None:
+    raw = b"data: " + before + b"x" * 2 * MAX_EVENT_BYTES + after + b"\n\n"
+    events, out = feed(RESPONSES, [raw[at : at + 65_536] for at in range(0, len(raw), 65_536)])
+    assert (events.done, out) == (done, raw)
+    events, _ = feed(RESPONSES, [b"event: response.created\n" + raw[:200_000], raw[200_000:]])
+    assert not events.done
+
+
 def test_a_stream_is_not_whole_without_its_last_event() -> None:
     for shape, parts, _, _ in STREAMS.values():
         events, out = feed(shape, [b"".join(parts[:-1])])
