@@ -74,7 +74,12 @@ class Nvml:
         driver = self._nvml.text("nvmlSystemGetDriverVersion")
         cards: list[Card] = []
         problems = self._each(lambda index: cards.extend(self._describe(index, driver)), "cannot be read")
-        linked = self._linked({card.uuid: card.index for card in cards if not card.parent})
+        indexes: dict[str, int] = {}
+        for card in cards:
+            if not card.parent:
+                # Of two that bear one name the first is listed.
+                indexes.setdefault(card.uuid, card.index)
+        linked = self._linked(indexes)
         whole = tuple(_with_peers(card, linked.get(card.uuid)) for card in cards)
         return CardReading(cards=whole[:MAX_CARDS], problems=problems, unread=len(problems))
 
@@ -95,7 +100,8 @@ class Nvml:
             uuid = self._uuid(handle, index)
             assert self._xids is not None
             self._xids.watch(handle, uuid)
-            worn[uuid] = card_wear(calls, handle)
+            if uuid not in worn:
+                worn[uuid] = card_wear(calls, handle)
 
         self._each(read, "")
         return self._xids.added_to(worn)
@@ -184,10 +190,11 @@ class Nvml:
             index=instance_index(card.index, gpu_instance, compute_instance),
             name=name or card.name,
             gpu_class=mig_class(card.gpu_class, profile, memory[0] if memory else None),
-            memory_total_bytes=memory[0] if memory else None,
+            memory_total_bytes=memory[0] if memory and card.healthy else None,
             compute_capability=card.compute_capability,
             driver=card.driver,
-            problem="" if memory else NO_MEMORY,
+            healthy=card.healthy,
+            problem=("" if memory else NO_MEMORY) if card.healthy else card.problem,
             bus_id=card.bus_id,
             parent=card.uuid,
             mig_profile=profile,

@@ -17,8 +17,8 @@ from llmgw.core.cluster import Card
 from llmgw.core.wear import CardWear
 
 _NAMED = re.compile(r"\s*(\d{1,3})\s+(\S.*?)\s+(?:On|Off|N/A|ERR!|Enabled|Disabled)\s*")
-_CUT = re.compile(r"[\s-]+[^\s-]*\.\.\.$")
-"""A name that is longer than its column ends in the middle of a word."""
+_CUT = re.compile(r"[\s-]+[^\s\d-]*\.\.\.$|\.\.\.$")
+"""A name that is longer than its column ends in the middle of a word, of which a part of a number is kept."""
 _DRIVER = re.compile(r"Driver Version: (\S+)")
 _DEGREES = re.compile(r"(\d{1,3})C\b")
 _POWER = re.compile(r"(\S+)\s*/\s*(\S+)\s*$")

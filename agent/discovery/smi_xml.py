@@ -159,8 +159,12 @@ def parse_samples(document: Document, *, listed: Mapping[str, Listed] | None = N
 
 
 def parse_wear(document: Document) -> dict[str, CardWear]:
-    """Counts by UUID."""
-    return {uuid: card_of.wear(gpu) for gpu in document.gpus if (uuid := card_of.uuid(gpu))}
+    """Counts by UUID: of two cards that bear one, the first's, which is listed."""
+    worn: dict[str, CardWear] = {}
+    for gpu in document.gpus:
+        if uuid := card_of.uuid(gpu):
+            worn.setdefault(uuid, card_of.wear(gpu))
+    return worn
 
 
 def _samples(document: Document, listed: Mapping[str, Listed]) -> Iterator[CardSample]:
@@ -209,10 +213,11 @@ def _instance(card: Card, mig: ElementTree.Element, listed: Mapping[str, Listed]
         index=instance_index(card.index, gpu_instance, compute_instance),
         name=f"{card.name} MIG {profile}".removesuffix(" MIG "),
         gpu_class=mig_class(card.gpu_class, profile, memory),
-        memory_total_bytes=memory,
+        memory_total_bytes=memory if card.healthy else None,
         compute_capability=card.compute_capability,
         driver=card.driver,
-        problem="" if memory else NO_MEMORY,
+        healthy=card.healthy,
+        problem=("" if memory else NO_MEMORY) if card.healthy else card.problem,
         bus_id=card.bus_id,
         parent=card.uuid,
         mig_profile=profile,

@@ -174,7 +174,7 @@ def figures_row(
         cpu_percent=_rounded(node.cpu_percent),
         load_1m=None if node.load_1m is None else round(node.load_1m, 2),
         memory_available_bytes=node.memory_available_bytes or None,
-        disk_free_bytes=node.disk_free_bytes or None,
+        disk_free_bytes=_disk_free(node),
         memory_used_bytes=_column(card.memory_used_bytes for card in cards),
         utilization_percent=_column(_rounded(card.utilization_percent) for card in cards),
         work_percent=_column(work_percent(card) for card in cards),
@@ -197,6 +197,12 @@ def figures_row(
         engine_cpu_percent={name: e.cpu_percent for name, e in engines.items() if e.cpu_percent is not None},
         engine_memory_bytes={name: e.memory_bytes for name, e in engines.items() if e.memory_bytes is not None},
     )
+
+
+def _disk_free(node: Node) -> int | None:
+    """None where there is no disk, or nothing was measured yet: else 0 is a full one."""
+    measured = node.load_1m is not None or node.disk_free_bytes
+    return node.disk_free_bytes if node.disk_total_bytes and measured else None
 
 
 def work_percent(card: CardFigures) -> float | None:

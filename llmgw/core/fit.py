@@ -124,12 +124,13 @@ def _with_flags(need: MemoryNeed, flags: FlagMemory, tp: int, *, on_cards: bool)
     moved = need.kv_bytes if flags.kv_in_memory and on_cards else 0
     if not (host := flags.host_bytes + moved):
         return need
+    per_card = need.per_card_bytes - _share(moved, tp)
     return msgspec.structs.replace(
         need,
         total_bytes=need.total_bytes - moved + (0 if on_cards else host),
-        per_card_bytes=need.per_card_bytes - _share(moved, tp),
+        per_card_bytes=per_card,
         host_bytes=need.host_bytes + host if on_cards else 0,
-        detail=f"{need.detail}; {size(host)} of caches in memory",
+        detail=f"{_with_per_card(need, tp, per_card)}; {size(host)} of caches in memory",
     )
 
 
@@ -144,14 +145,15 @@ def _with_experts_in_memory(facts: ModelFacts, need: MemoryNeed, layers: int, tp
     on_last = sum(facts.expert_bytes[layers:][-_share(len(facts.expert_bytes), tp) :])
     rest = facts.weights_bytes - sum(facts.expert_bytes)
     host = kept + need.overhead_bytes
+    per_card = _share(rest, tp) + on_last + _share(need.kv_bytes, tp) + need.overhead_bytes + copied
     of = "all" if layers == len(facts.expert_bytes) else f"{layers} of {len(facts.expert_bytes)}"
     return msgspec.structs.replace(
         need,
         total_bytes=need.total_bytes - kept + copied * tp,
-        per_card_bytes=_share(rest, tp) + on_last + _share(need.kv_bytes, tp) + need.overhead_bytes + copied,
+        per_card_bytes=per_card,
         host_bytes=host,
-        detail=f"{need.detail}; of it the experts of {of} layers in memory, {size(host)} with the engine, and room on "
-        f"the card for one of them, {size(copied)}",
+        detail=f"{_with_per_card(need, tp, per_card)}; of it the experts of {of} layers in memory, {size(host)} with "
+        f"the engine, and room on the card for one of them, {size(copied)}",
     )
 
 
@@ -226,7 +228,10 @@ def _on_cards(
     """
     flags = python_engine_memory(args, facts.quantization)
     length = _round_up(context_length, KV_BLOCK_TOKENS)
-    kv = kv_cache_bytes(flags.cached(facts), context_length=length, slots=slots)
+    cached = flags.cached(facts)
+    kv = kv_cache_bytes(cached, context_length=length, slots=slots) + _beyond_windows(
+        cached, length, flags.batch_tokens
+    )
     weights = facts.weights_bytes * flags.weights_times
     copies = -(-tp // facts.kv_heads) if facts.kv_heads else 1
     overhead = PYTHON_ENGINE_BYTES + flags.batch_tokens * PYTHON_ENGINE_ACTIVATIONS * facts.embedding_length
@@ -237,6 +242,17 @@ def _on_cards(
     parts = (*(known if facts.weights_bytes else (UNKNOWN_WEIGHTS,)), f"{engine} {size(overhead)}")
     need = _need(weights, kv * copies, overhead, tp, " + ".join(parts))
     return msgspec.structs.replace(need, refusal=why_not_divided(facts, engine, tp, args))
+
+
+def _beyond_windows(facts: ModelFacts, length: int, batch_tokens: int) -> int:
+    """What one request keeps of its windows' layers while a batch of it is computed, more than `kv_cache_bytes` has.
+
+    vLLM starts only where one request has room for that. Requests share a batch, so it is counted once.
+    """
+    if not facts.sliding_window:
+        return 0
+    kept = min(length, facts.sliding_window + LLAMACPP_BATCH_TOKENS)
+    return facts.sliding_kv_bytes_per_token * (min(length, facts.sliding_window + batch_tokens) - kept)
 
 
 def _in_stages(facts: ModelFacts, need: MemoryNeed, tp: int, pp: int) -> MemoryNeed:
@@ -288,7 +304,7 @@ def _need(weights: int, kv: int, overhead: int, tp: int, detail: str) -> MemoryN
     per_card = _share(weights, tp) + _share(kv, tp) + overhead
     total = weights + kv + overhead * tp
     if tp > 1:
-        detail += f", on {tp} cards {size(per_card)} each"
+        detail += _on_each(tp, per_card)
     return MemoryNeed(
         weights_bytes=weights,
         kv_bytes=kv,
@@ -297,6 +313,15 @@ def _need(weights: int, kv: int, overhead: int, tp: int, detail: str) -> MemoryN
         per_card_bytes=per_card,
         detail=detail,
     )
+
+
+def _on_each(tp: int, per_card: int) -> str:
+    return f", on {tp} cards {size(per_card)} each"
+
+
+def _with_per_card(need: MemoryNeed, tp: int, per_card: int) -> str:
+    """The detail with another figure for each of several cards."""
+    return need.detail.replace(_on_each(tp, need.per_card_bytes), _on_each(tp, per_card))
 
 
 def _round_up(value: int, step: int) -> int:

@@ -56,11 +56,10 @@ class FlagMemory(NamedTuple):
 
 def llamacpp_memory(args: Sequence[str]) -> FlagMemory:
     """llama.cpp's."""
-    batch = _number(args, ("--batch-size", "-b"), LLAMACPP_QUEUED_TOKENS)
-    computed = _number(args, ("--ubatch-size", "-ub"), LLAMACPP_BATCH_TOKENS)
+    batch = _number(args, ("--batch-size", "-b"), 0) or LLAMACPP_QUEUED_TOKENS
     key, value = (_TYPES.get(value_of(args, names), _PLAIN) for names in (_KEYS, _VALUES))
     return FlagMemory(
-        batch_tokens=max(1, min(computed, batch)),
+        batch_tokens=min(_computed(args, batch), batch),
         kv_32_figures=max(key, value),
         keeps_windows="--swa-full" not in args,
         kv_in_memory=any(word in _CACHE_STAYS for word in args),
@@ -78,6 +77,12 @@ def python_engine_memory(args: Sequence[str], quantization: str) -> FlagMemory:
         keeps_windows="--disable-hybrid-kv-cache-manager" not in args,
         weights_times=2 if wide and quantization in _STORED_NARROW else 1,
     )
+
+
+def _computed(args: Sequence[str], batch: int) -> int:
+    """Tokens of one computation of llama.cpp; a flag that is not over 0 makes it the whole batch."""
+    names = ("--ubatch-size", "-ub")
+    return (_number(args, names, 0) or batch) if value_of(args, names) else LLAMACPP_BATCH_TOKENS
 
 
 def _number(args: Sequence[str], names: Sequence[str], absent: int) -> int:

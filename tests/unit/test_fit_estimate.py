@@ -14,6 +14,7 @@ from llmgw.core.catalog import ModelFacts
 from llmgw.core.config_facts import config_facts
 from llmgw.core.errors import InvalidInput
 from llmgw.core.fit import MemoryNeed, estimate, kv_cache_bytes
+from llmgw.core.units import size
 
 MIB = 1024 * 1024
 DATA = Path(os.environ.get("LLMGW_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -102,6 +103,10 @@ def flagged(args: tuple[str, ...], *, engine: str = "llamacpp", on_cards: bool =
         (("--swa-full",), 4 * (1000 * 8192 + 5000), 512),
         (("--ubatch-size", "2048"), 4 * (400 * 8192 + 600 * 3072 + 5000), 2048),
         (("-ub=4096", "--batch-size", "1024"), 4 * (400 * 8192 + 600 * 2048 + 5000), 1024),
+        (("-ub", "0"), 4 * (400 * 8192 + 600 * 3072 + 5000), 2048),
+        (("-ub", "-1", "-b", "1024"), 4 * (400 * 8192 + 600 * 2048 + 5000), 1024),
+        (("-b", "0"), 4 * (400 * 8192 + 600 * 1536 + 5000), 512),
+        (("-b", "-1", "-ub", "4096"), 4 * (400 * 8192 + 600 * 3072 + 5000), 2048),
         (("--cache-type-k", "f32"), 4 * (800 * 8192 + 1200 * 1536 + 5000), 512),
         (("-ctk", "q8_0", "-ctv", "q8_0"), 4 * (214 * 8192 + 318 * 1536 + 5000), 512),
         # One of the two leaves the other as it was, and which of them is the wider nobody knows.
@@ -127,17 +132,21 @@ def test_caches_that_flags_put_into_the_nodes_memory_are_reserved_there() -> Non
     assert (without.host_bytes, without.total_bytes) == (0, plain.total_bytes + 4096 * MIB)
 
 
+AHEAD = 8192 - 1536
+"""Tokens of windows that one request keeps of PLAIN_7B while a batch of it is computed, beyond what each keeps."""
+
+
 @pytest.mark.parametrize(
     ("engine", "args", "weights", "kv_bytes", "tokens"),
     [
-        ("vllm", (), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
-        ("vllm", ("--max-num-batched-tokens", "32768"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 32768),
-        ("vllm", ("--max-num-batched-tokens=2048",), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
+        ("vllm", (), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 8192),
+        ("vllm", ("--max-num-batched-tokens", "32768"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 32768),
+        ("vllm", ("--max-num-batched-tokens=2048",), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 8192),
         ("vllm", ("--disable-hybrid-kv-cache-manager",), 1, 4 * (1000 * 8192 + 5000), 8192),
-        ("vllm", ("--dtype", "float32"), 2, 4 * (800 * 8192 + 1200 * 1536 + 5000), 8192),
-        ("sglang", ("--chunked-prefill-size", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 16384),
-        ("trtllm", ("--max_num_tokens", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 16384),
-        ("sglang", ("--chunked-prefill-size", "-1"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000), 8192),
+        ("vllm", ("--dtype", "float32"), 2, 4 * (800 * 8192 + 1200 * 1536 + 5000) + 1200 * AHEAD, 8192),
+        ("sglang", ("--chunked-prefill-size", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 16384),
+        ("trtllm", ("--max_num_tokens", "16384"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 16384),
+        ("sglang", ("--chunked-prefill-size", "-1"), 1, 4 * (400 * 8192 + 600 * 1536 + 5000) + 600 * AHEAD, 8192),
     ],
 )
 def test_flags_that_make_engines_on_cards_larger_are_counted(
@@ -146,6 +155,44 @@ def test_flags_that_make_engines_on_cards_larger_are_counted(
     need = flagged(args, engine=engine)
     assert (need.weights_bytes, need.kv_bytes) == (weights * PLAIN_7B.weights_bytes, kv_bytes)
     assert need.overhead_bytes == 3_000_000_000 + tokens * 20 * 4096
+
+
+GEMMA_3_27B = ModelFacts(
+    kv_bytes_per_token=62 * 8192,
+    sliding_kv_bytes_per_token=52 * 8192,
+    sliding_window=1024,
+    kv_heads=16,
+    embedding_length=5376,
+)
+
+
+@pytest.mark.parametrize(
+    ("args", "windows"),
+    [
+        ((), 1024 + 8192),
+        (("--max-num-batched-tokens", "16384"), 1024 + 16_384),
+        (("--max-num-batched-tokens", "32768"), 32_768),
+    ],
+)
+def test_one_request_has_room_for_its_windows_and_a_batch(args: tuple[str, ...], windows: int) -> None:
+    """vLLM starts only where one has; what requests compute at once is one batch, however many there are."""
+    for slots in (1, 4):
+        need = estimate(GEMMA_3_27B, engine="vllm", context_length=32_768, slots=slots, args=args)
+        whole, others = 10 * 8192 * 32_768 * slots, (slots - 1) * 52 * 8192 * 1536
+        assert need.kv_bytes == whole + others + 52 * 8192 * windows
+
+
+def test_what_each_of_several_cards_holds_is_told_without_what_is_in_memory() -> None:
+    for facts, args in (
+        (PLAIN_7B, ("-nkvo",)),
+        (MIXTURE, ("--n-cpu-moe", "30")),
+        (MIXTURE, ("--cpu-moe", "-nkvo", "--cache-ram", "1024")),
+    ):
+        whole = estimate(facts, engine="llamacpp", context_length=65_536, slots=4, tp=2)
+        need = estimate(facts, engine="llamacpp", context_length=65_536, slots=4, tp=2, args=args)
+        assert size(need.per_card_bytes) != size(whole.per_card_bytes)
+        assert need.detail.startswith(whole.detail.replace(size(whole.per_card_bytes), size(need.per_card_bytes)) + ";")
+        assert need.detail.count("on 2 cards") == 1
 
 
 def test_experts_stay_where_they_are_on_a_node_without_cards() -> None:

@@ -102,6 +102,21 @@ def test_wear_in_words() -> None:
     assert [problem.split(" ")[0] for problem in old.problems()] == ["60", "A"]
 
 
+def test_of_two_cards_under_one_uuid_the_firsts_wear_is_told() -> None:
+    worn = parse_wear(parse_document(own("worn.xml").replace("<uuid>GPU-b", "<uuid>GPU-a")))
+    assert {uuid: wear.pcie_replays for uuid, wear in worn.items()} == {"GPU-a": 12000}
+
+
+def test_instances_of_a_card_in_error_take_no_work() -> None:
+    text = own("mig.xml").replace("<gpu_util>N/A", "<gpu_util>GPU requires reset", 1)
+    reading = parse_xml_cards(parse_document(text), listed=parse_list(own("mig_list.txt")))
+    parent, small, large, whole = completed(reading, memory_bytes=1, topology=dict).cards
+    assert (parent.healthy, whole.healthy, small.gpu_class) == (False, True, "h100-80g-mig-1g.10gb")
+    assert parent.problem
+    for card in (small, large):
+        assert (card.healthy, card.problem, card.memory_total_bytes) == (False, parent.problem, None)
+
+
 def test_a_tool_that_names_a_lost_card_still_tells_of_the_others() -> None:
     document = own("two_cards.xml").replace(">2<", ">3<", 1)
     output = ToolResult(code=15, output=LOST + document)

@@ -169,6 +169,10 @@ class TestTool:
             ("NVIDIA RTX PRO 6000 Blac...", "", "rtx-pro-6000-96g"),
             ("NVIDIA A100-SXM...", "", "a100-96g"),
             ("NVIDIA A40", "", "a40-96g"),
+            ("NVIDIA GeForce RTX 40...", "", "40-96g"),
+            ("NVIDIA GeForce RTX 30...", "", "30-96g"),
+            ("NVIDIA GeForce RTX 4090...", "", "4090-96g"),
+            ("NVIDIA GeForce RTX 4090 Lapt...", "", "4090-96g"),
         ],
     )
     def test_a_name_that_the_table_cuts_off_is_the_whole_one(self, shown: str, told: str, gpu_class: str) -> None:

@@ -50,6 +50,26 @@ def test_figures_follow_the_nodes_cards_and_say_nothing_of_what_is_not_reported(
     )
 
 
+def test_a_full_disk_is_told_from_one_that_was_not_measured() -> None:
+    clock = Clock()
+    inventory = Inventory(clock, lambda: None)
+
+    def free() -> int | None:
+        node = inventory.node("n1")
+        assert node is not None
+        return figures_row(node, inventory.figures, Moments(clock, Clock(1000.0))).disk_free_bytes
+
+    inventory.connected(a_node("n1", disk_total_bytes=2000 * GB), [])
+    assert free() is None
+    inventory.sensed("n1", NodeFigures(load_1m=0.0, disk_free_bytes=GB))
+    assert free() == GB
+    inventory.sensed("n1", NodeFigures(load_1m=0.0, disk_free_bytes=0))
+    assert free() == 0
+    inventory.connected(a_node("n1"), [])
+    inventory.sensed("n1", NodeFigures(load_1m=0.0, disk_free_bytes=0))
+    assert free() is None
+
+
 def test_columns_of_the_profile_and_what_engines_take() -> None:
     clock = Clock()
     inventory = Inventory(clock, lambda: None)

@@ -138,6 +138,29 @@ def test_what_wears_out_of_each_kind() -> None:
     assert reader.wear()["GPU-h200"].xid_count == 1
 
 
+def test_of_two_cards_under_one_uuid_the_firsts_wear_and_links_are_told() -> None:
+    tape = library("tape_8xh100.json")
+    tape.change("nvmlDeviceGetUUID|g7", "GPU-h100-0")
+    tape.change("nvmlDeviceGetPcieReplayCounter|g0", 11)
+    tape.change("nvmlDeviceGetPcieReplayCounter|g7", 22)
+    for other in range(1, 7):
+        tape.change(f"nvmlDeviceGetP2PStatus|g7|g{other}|2", 1)
+    reader = opened(tape)
+    assert reader.wear()["GPU-h100-0"].pcie_replays == 11
+    assert reader.cards().cards[0].nvlink_peers == tuple(f"GPU-h100-{other}" for other in range(1, 7))
+
+
+def test_instances_of_a_card_in_error_take_no_work() -> None:
+    tape = library("tape_mixed.json")
+    tape.change("nvmlDeviceGetUtilizationRates|g0", {"error": "GPU requires reset"})
+    parent, *instances = [card for card in opened(tape).cards().cards if "a100" in card.uuid]
+    assert (parent.healthy, [card.parent for card in instances]) == (False, [parent.uuid] * 2)
+    assert {(card.healthy, card.problem, card.memory_total_bytes) for card in instances} == {
+        (False, parent.problem, None)
+    }
+    assert instances[0].gpu_class == "a100-80g-mig-3g.40gb"
+
+
 def test_a_driver_that_goes_away_is_a_failure_and_not_no_cards() -> None:
     tape = library("tape_mixed.json")
     reader = opened(tape)

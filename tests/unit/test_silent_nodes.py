@@ -285,10 +285,17 @@ def test_a_nodes_own_page_says_how_old_its_last_word_is(state: str) -> None:
 
 def test_what_a_node_does_not_tell_is_no_zero_on_its_page() -> None:
     cards = (msgspec.structs.replace(a_card_info("n", None), memory_used_bytes=None),)
-    text = told_of(msgspec.structs.replace(aged("connected"), memory_available_bytes=0, cards=cards))
+    untold = msgspec.structs.replace(aged("connected"), load_1m=None, memory_available_bytes=0, cards=cards)
+    text = told_of(untold)
     assert "memory 100 B, what is free is not told" in text
     assert "disk 100 B, what is free is not told" in text
     assert "-/80 GB" in text
+
+
+def test_a_full_disk_is_one_that_is_told() -> None:
+    assert "disk 0 B free of 100 B" in told_of(aged("connected"))
+    assert "disk 0 B free of 100 B, 12m ago" in told_of(aged("lost"))
+    assert "disk 0 B, what" in told_of(msgspec.structs.replace(aged("connected"), disk_total_bytes=0))
 
 
 def test_a_line_a_node_leaves_out_what_a_silent_one_uses() -> None:

@@ -79,9 +79,9 @@ def show(ctx: Context) -> None:
             ("agent", f"{node.agent_version} (pid {node.agent_pid})" if node.agent_pid else node.agent_version),
             ("cpu", f"{node.cpus} × {node.cpu_model or 'CPU'}"),
             ("load", _said("" if node.load_1m is None else f"{node.load_1m:.2f}", ago)),
-            ("memory", _said(_free(node.memory_available_bytes, node.memory_total_bytes), ago)),
+            ("memory", _said(_free(node.memory_available_bytes or None, node.memory_total_bytes), ago)),
             ("reserved", size(node.memory_reserved_bytes)),
-            ("disk", _said(_free(node.disk_free_bytes, node.disk_total_bytes), ago)),
+            ("disk", _said(_free(_disk_free(node), node.disk_total_bytes), ago)),
             ("network", _said(_through(node.network_in_bytes_per_s, node.network_out_bytes_per_s), ago)),
             ("infiniband", _said(_through(node.infiniband_in_bytes_per_s, node.infiniband_out_bytes_per_s), ago)),
         ]
@@ -106,9 +106,15 @@ def _said(words: str, ago: str) -> str:
     return f"{words}, {ago}" if words and ago else words
 
 
-def _free(free: int, total: int) -> str:
-    """`40 GB free of 64 GB`; what is free is not told where it is 0."""
-    return f"{size(free)} free of {size(total)}" if free else f"{size(total)}, what is free is not told"
+def _free(free: int | None, total: int) -> str:
+    """`40 GB free of 64 GB`."""
+    return f"{size(total)}, what is free is not told" if free is None else f"{size(free)} free of {size(total)}"
+
+
+def _disk_free(node: NodeInfo) -> int | None:
+    """None where there is no disk, or nothing was measured yet: else 0 is a full one."""
+    measured = node.load_1m is not None or node.disk_free_bytes
+    return node.disk_free_bytes if node.disk_total_bytes and measured else None
 
 
 def _through(into: float | None, out: float | None) -> str:
