@@ -124,7 +124,8 @@ async def test_the_tour(same_frame: SameFrame) -> None:
         await press("enter")
         await tell(console, pilot, delta(under_way("fetching"), rev=9_001, now=NOW))
         await until(lambda: console.main.trail.here.key == MODEL)
-        await until(lambda: "fetching" in screen_text(console))
+        # The page comes with its facts, and then with its charts and its table.
+        await until(lambda: all(said in screen_text(console) for said in ("fetching", "requests/s", "last word")))
         await frame(4, f"model {MODEL}", "45%", "of 38 GB")
 
         await tell(console, pilot, delta(under_way("ready"), rev=9_002, now=NOW))
