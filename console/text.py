@@ -88,6 +88,11 @@ def clip(text: str, columns: int) -> str:
     return head(text, columns - len(mark)) + mark
 
 
+def cut(text: str) -> str:
+    """Plain text that fits, and behind which more would stand: as wide as it was, an ellipsis at its end."""
+    return fit(text + signs().ellipsis, width(text))
+
+
 def head(text: str, columns: int) -> str:
     """The longest beginning of `text` that takes at most `columns` columns."""
     if text.isascii():

@@ -6,7 +6,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from console.state.cluster import ClusterState
 from console.state.history import History
-from console.text import fitted, plain, width
+from console.text import cut, fitted, plain, width
 from console.widgets.paint import Span
 
 T = TypeVar("T")
@@ -117,7 +117,10 @@ def _fitted(spans: Sequence[Span], room: int, align: str) -> list[Span]:
     left = room
     for text, tone in spans:
         if left <= 0:
-            break
+            if kept and text.strip():
+                kept[-1] = (cut(kept[-1][0]), kept[-1][1])
+                break
+            continue
         shown, taken = fitted(text, left)
         left -= taken
         kept.append((shown, tone))

@@ -341,7 +341,7 @@ class GpuMap(LineWidget, ScrollView, can_focus=True):
         if at_cursor:
             base = self.tone("cursor-away") if isinstance(self.line, NodeLine) or not self.has_focus else base
             base = self.tone("cursor") if isinstance(self.line, GroupLine) and self.has_focus else base
-        return self.strip(spans, self.size.width, base)
+        return self.strip(spans, self.scrollable_size.width, base)  # the scrollbar would hide where it is cut
 
     def _line(self, y: int) -> tuple[list[Span], bool]:
         if not self.lines:

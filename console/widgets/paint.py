@@ -12,7 +12,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.text import MAX_CELL_CHARS, fitted, plain, width
+from console.signs import signs
+from console.text import MAX_CELL_CHARS, cut, fitted, plain, width
 
 T = TypeVar("T")
 Span = tuple[str, str]
@@ -86,7 +87,10 @@ class LineWidget(Widget):
         left = columns
         for text, tone in spans:
             if left <= 0:
-                break
+                if segments and text.strip():
+                    segments[-1] = Segment(cut(segments[-1].text), segments[-1].style)
+                    break
+                continue
             shown, taken = fitted(text, left)
             if shown:
                 style = styles.get(tone)
@@ -200,7 +204,5 @@ def heat(percent: float | None) -> str:
 
 def progress_spans(share: float, columns: int) -> list[Span]:
     """A bar of `columns` columns, `share` (0 to 1) of it filled."""
-    from console.signs import signs
-
     filled = max(0, min(columns, round(share * columns)))
     return [(signs().full * filled, "info"), (signs().empty * (columns - filled), "dim")]

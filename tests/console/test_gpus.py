@@ -22,7 +22,7 @@ from console.widgets.order import natural
 from console.widgets.paint import TONES
 from llmgw.api.actions import Target
 from llmgw.api.watch import Delta, FiguresRow, NodeRow, Snapshot, TrafficRow
-from tests.console.harness import console_with, screen_text, shown, tell, until
+from tests.console.harness import console_with, screen_lines, screen_text, shown, tell, until
 from tests.support.fleet_rows import (
     NOW,
     delta,
@@ -79,6 +79,20 @@ def burst(snap: Snapshot, nodes: int, work: float) -> Delta:
     state = state_of(snap)
     names = sorted(state.nodes, key=natural)[:nodes]
     return delta({"figures": {name: figures_row(state.nodes[name], (work,) * 8) for name in names}})
+
+
+@pytest.mark.asyncio
+async def test_a_note_cut_short_beside_the_scrollbar_says_so() -> None:
+    nodes = [node_row(f"gpu{n:02}", 8, state="lost", worn=(1, 2)) for n in range(40)]
+    rows: dict[str, dict[str, msgspec.Struct]] = {
+        "nodes": {node.name: node for node in nodes},
+        "figures": {node.name: figures_row(node, (5.0,) * 8) for node in nodes},
+        "replicas": {node.name: replica_row(node.name, "m", node.name, "failed") for node in nodes},
+    }
+    console = console_with(snapshot(rows), start="gpus")
+    async with shown(console, size=(80, 24)):
+        line = next(line for line in screen_lines(console) if "lost" in line)
+        assert "…" in line, line
 
 
 class TestCells:

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from console.figures import age, clock, count, millis, pair, plural, short_age, size, spark, spark_rows
 from console.signs import ASCII, UNICODE, Signs, use_signs
 from console.state.filter import parse_filter
-from console.text import _HARMLESS, _steady, clip, content, fit, fitted, head, plain, width
+from console.text import _HARMLESS, _steady, clip, content, cut, fit, fitted, head, plain, width
 from console.widgets.lines import wrap
 from llmgw.core.text import safe
 
@@ -46,6 +46,12 @@ def test_fitted_is_plain_text_cut_and_measured(signs: Signs, text: str, columns:
     shown, taken = fitted(text, columns)
     assert shown == clip(plain(text), columns)
     assert taken == width(shown) == cell_len(shown)
+
+
+def test_what_fits_and_goes_on_is_marked_in_the_same_room() -> None:
+    assert cut("2 worn") == "2 wor…"
+    assert cut("世界") == "世…" + " "
+    assert cut("x") == "…"
 
 
 def test_markup_is_text() -> None:
